@@ -1,0 +1,163 @@
+"""Builds the kernels. Everything else about the package stands in pyproject.toml.
+
+RML_KERNELS=release      (default) compiled, without bounds checks, called without the GIL
+RML_KERNELS=checked      compiled, every index tested
+RML_KERNELS=interpreted  not compiled: the same files are run by CPython
+RML_MARCH=native         (default) the processor to compile for, in the compiler's spelling (x86-64-v3, znver4, ...)
+CC, LDSHARED             the compiler to use; without CC, the clang inside the `ziglang` package
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+MODES = ("release", "checked", "interpreted")
+MODE = os.environ.get("RML_KERNELS", "release")
+if MODE not in MODES:
+    raise SystemExit(f"RML_KERNELS={MODE!r} is none of {', '.join(MODES)}")
+
+# The compiled files: an allow-list. All of them are loops over packed memory; nothing outside rml/kernels is compiled,
+# since code that handles objects gains little from it and loses tracing, coverage and patching.
+COMPILED = {
+    "rml/kernels/probe.py": "echoes one argument of every kind: proves the calling convention at import",
+    "rml/kernels/sync.py": "the barrier and the bounded wait of the ranks: must not hold the GIL",
+    "rml/kernels/exp.py": "exp, sigmoid and tanh: millions of them in a prefill",
+    "rml/kernels/dense.py": "dot products of F32, F16, BF16 and float64 rows",
+    "rml/kernels/quantize.py": "rounds activations to int8",
+    "rml/kernels/q8.py": "Q8_0 rows",
+    "rml/kernels/q4.py": "Q4_0 and Q4_1 rows",
+    "rml/kernels/matmul.py": "chooses the row kernel of a format, shares the rows",
+    "rml/kernels/norms.py": "RMSNorm and the element-wise steps between products",
+    "rml/kernels/rope.py": "rotates queries and keys",
+    "rml/kernels/cache_rows.py": "writes keys and values into the cache",
+    "rml/kernels/attend.py": "online-softmax attention",
+    "rml/kernels/program.py": "runs the steps of a whole forward pass",
+}
+
+# Instruction sets that a compiler may use on its own, and their names in /proc/cpuinfo.
+CPU_FLAGS = {
+    "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm", "BMI": "bmi1", "BMI2": "bmi2",
+    "AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVXVNNI": "avx_vnni", "GFNI": "gfni",
+    "AVX512F": "avx512f", "AVX512BW": "avx512bw", "AVX512VL": "avx512vl", "AVX512DQ": "avx512dq", "AVX512CD": "avx512cd", "AVX512IFMA": "avx512ifma",
+    "AVX512VNNI": "avx512_vnni", "AVX512VBMI": "avx512vbmi", "AVX512VBMI2": "avx512_vbmi2", "AVX512BITALG": "avx512_bitalg",
+    "AVX512VPOPCNTDQ": "avx512_vpopcntdq", "AVX512BF16": "avx512_bf16", "AVX512FP16": "avx512_fp16",
+}  # fmt: skip
+
+
+def release(c: str) -> str:
+    """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
+
+    Three rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
+    pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible error, becomes
+    false. And reads through `bytes` lose their bounds test. As many tests are rewritten as there are IndexErrors.
+    """
+    lines = c.split("\n")
+    checks = 0
+    for i, line in enumerate(lines):
+        test = re.match(r"\s*(cpy_r_r\d+) = \(uint64_t\)(\w+) < \(uint64_t\)(\w+);$", line)
+        if test and not re.match(rf"\s*{test[2]} = \w+ \+ {test[3]};$", lines[i - 1]):
+            lines[i] = f"    {test[1]} = 1;"
+            checks += 1
+    c = "\n".join(lines)
+    errors = c.count("PyErr_SetNone(PyExc_IndexError)")
+    if checks != errors:
+        raise SystemExit(f"release step: {errors} index checks but {checks} rewritten: this mypyc writes them another way")
+    c = re.sub(r"\bCPyPtr\b", "char *", c)
+    c = re.sub(r"(?m)^(\s*cpy_r_r\d+) = cpy_r_r\d+ == -113(\.0)?;$", r"\1 = 0;", c)
+    unsafe = r"CPyBytes_Read\1LEUnsafe((const unsigned char *)PyBytes_AS_STRING(\2) + \3)"
+    return re.sub(r"CPyBytes_Read([IF]\d\d)LE\((\w+), (\w+)\)", unsafe, c)
+
+
+def compiler_command() -> list[str]:
+    """The C compiler: the user's CC, else the clang of the ziglang package (also for linking)."""
+    if "CC" not in os.environ:
+        os.environ["CC"] = f"{sys.executable} -m ziglang cc"
+        os.environ.setdefault("LDSHARED", f"{sys.executable} -m ziglang cc -shared")
+    return shlex.split(os.environ["CC"])
+
+
+def march_flag(compiler: list[str]) -> str:
+    march = os.environ.get("RML_MARCH", "native")
+    return "-march=" + (march.replace("-", "_") if "ziglang" in compiler else march)
+
+
+def required_cpu_flags(compiler: list[str], march: str) -> list[str]:
+    """What the compiler may use for this -march, read from its predefined macros, in the names of /proc/cpuinfo."""
+    command = [*compiler, march, "-dM", "-E", "-x", "c", os.devnull]
+    macros = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [flag for macro, flag in CPU_FLAGS.items() if f"#define __{macro}__ 1" in macros]
+
+
+def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
+    """The one extension group that holds all kernels, and the description that rml.build_info reads."""
+    about: dict[str, object] = {"mode": MODE, "python": sys.version.split()[0]}
+    if MODE == "interpreted":
+        return [], about
+    compiler = compiler_command()
+    march = march_flag(compiler)
+    about |= {
+        "compiler": subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0],
+        "march": march.removeprefix("-march="),
+        "cpu_flags": required_cpu_flags(compiler, march),
+        "mypy": version("mypy"),
+        "librt": version("librt"),
+    }
+    from mypyc.build import mypycify
+
+    # multi_file: each kernel file is its own C file, so that one big file does not eat memory and time
+    extensions: list[Extension] = mypycify(
+        [file for file in COMPILED if Path(file).exists()], opt_level="3", debug_level="0", multi_file=True, group_name="rml"
+    )
+    for extension in extensions:
+        # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit
+        extension.extra_compile_args += [march, "-fno-wrapv", "-ffp-contract=off", "-fno-math-errno"]
+        if MODE == "release":
+            for source in map(Path, extension.sources):
+                text = source.read_text()
+                source.write_text(release(text))
+    return extensions, about
+
+
+class BuildPy(build_py):
+    """Also writes what was built, where rml.build_info finds it. Works from an empty folder: leftovers never ship."""
+
+    def run(self) -> None:
+        super().run()
+        target = Path(self.build_lib) / "rml" / "_build.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(about, indent=1) + "\n")
+
+
+class BuildExt(build_ext):
+    """Compiles the C files of the group side by side, one per core."""
+
+    def build_extension(self, ext: Extension) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        compile_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: object) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                parts = [pool.submit(compile_one, [source], **options) for source in sources]
+                return [name for part in parts for name in part.result()]
+
+        self.compiler.compile = compile_all
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler.compile = compile_one
+
+
+extensions, about = kernel_extensions()
+setup(ext_modules=extensions, cmdclass={"build_py": BuildPy, "build_ext": BuildExt})
