@@ -1,7 +1,7 @@
 """A float64 decoder in plain numpy, written from the Hugging Face modeling code: the yardstick for rml.
 
-It shares no code with rml, not even file readers: directories are read through the `safetensors` package, GGUF files through
-`gguf`. Weights are widened a block of rows at a time, so the size of a model costs time, not memory.
+It shares no code with rml, not even file readers: directories are read through the `safetensors` package, GGUF
+files through `gguf`. Weights are widened a block of rows at a time, so the size of a model costs time, not memory.
 
     model = reference.load("model.gguf")        # or a directory with config.json
     logits = model.forward([1, 5, 7])           # (3, vocabulary), float64
@@ -26,8 +26,8 @@ __all__ = ["Blas", "Config", "Model", "NotExpressible", "Ordered", "Rope", "Tap"
 def load(path: str | os.PathLike[str], exact: bool = True, ordered: bool = False) -> Model:
     """A decoder over `path`: a GGUF file (the first of a split set), or a directory with config.json and safetensors.
 
-    exact: widen quantised weights in float64 (quants.py); False uses gguf's dequantiser, which rounds them to float32.
-    ordered: add in one written order with IEEE-exact steps only (maths.Ordered): slow, the same bits on every machine.
+    exact: widen quantised weights in float64 (quants.py); False uses gguf's dequantiser, which rounds to float32.
+    ordered: add in one written order with IEEE-exact steps only (maths.Ordered): slow, the same bits everywhere.
     """
     place = Path(path)
     weights: Weights = HfWeights(place) if place.is_dir() else GgufWeights(place, exact)

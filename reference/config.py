@@ -37,7 +37,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and switches. `sliding[i]` says whether layer i looks only at the last `window` positions, itself included."""
+    """Sizes and switches. `sliding[i]`: layer i looks only at the last `window` positions, its own included."""
 
     family: str
     vocab: int

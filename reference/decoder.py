@@ -21,9 +21,10 @@ from reference.rope import rotate, tables
 from reference.weights import Matrix, Weights
 
 Tap = Callable[[str, Array], None]
-"""Called with the name and the value of an activation; first axis = position. Names: embed; blk.N. followed by attn_norm,
-q, k, v (after the bias, before QK-norm and rotation), q_rope, k_rope, attn_out, o_proj, residual, ffn_norm, router_probs
-(n, E), router_choice (n, top k; ids, most probable first), ffn_out, output; final_norm; logits."""
+"""Called with the name and the value of an activation; first axis = position. Names: embed; blk.N. followed by
+attn_norm, q, k, v (after the bias, before QK-norm and rotation), q_rope, k_rope, attn_out, o_proj, residual, ffn_norm,
+router_probs (n, E), router_choice (n, top k; ids, most probable first), ffn_out, output; final_norm; logits. Rows of q
+and k are in Hugging Face's order whatever the file; o_proj and ffn_out are taken before Gemma's sandwich norms."""
 
 
 def ignore(name: str, value: Array) -> None:
@@ -45,7 +46,7 @@ class Model:
         return logits
 
     def states(self, tokens: Sequence[int], tap: Tap = ignore) -> Array:
-        """The normalised states in front of the output matrix: (n, H). For a large vocabulary, feed `logits` parts of it."""
+        """The normalised states before the output matrix: (n, H). For a large vocabulary, feed `logits` parts of it."""
         cfg = self.config
         ids = np.asarray(tokens, dtype=np.int64)
         if ids.ndim != 1 or not len(ids) or ids.min() < 0 or ids.max() >= cfg.vocab:

@@ -1,7 +1,8 @@
 """A GGUF file, whole or split, as Weights.
 
-Files of the llama architecture hold the rows of q and k in llama.cpp's order: within a head, stored rows 2i and 2i + 1 are
-the Hugging Face rows i and i + D/2. They are put back here, so that all activations mean the same whatever the file.
+Files of the llama architecture hold the rows of q and k in llama.cpp's order: within a head, stored rows
+2i and 2i + 1 are the Hugging Face rows i and i + D/2. They are put back here, so that all activations mean the same
+whatever the file.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 class GgufWeights:
-    """Weights of a GGUF file. `exact` widens in float64; otherwise gguf's own dequantiser is used, which rounds to float32."""
+    """Weights of a GGUF file. `exact` widens in float64; otherwise gguf's dequantiser is used, which rounds."""
 
     def __init__(self, path: Path, exact: bool = True) -> None:
         readers = [HeaderReader(part) for part in files_of(path)]
@@ -93,7 +94,7 @@ class GgufWeights:
         if value.shape != (1, length):
             raise ValueError(f"{name}: {value.shape}, expected {length} values")
         order = self._order(name, length)
-        return value[0] if order is None else value[0][order]
+        return value.reshape(-1) if order is None else value.reshape(-1)[order]
 
     def _rows(self, name: str, columns: int) -> npt.NDArray[np.uint8]:
         """A tensor's bytes: (rows, bytes per row)."""
@@ -118,7 +119,7 @@ class GgufWeights:
 
 
 def read(reader: HeaderReader) -> Config:
-    """The recipe in the metadata. Raises NotExpressible for what would change the maths, KeyError for a missing size."""
+    """The recipe in the metadata. Raises NotExpressible for what would change the maths."""
     arch = reader.value("general.architecture")
     if arch not in ARCHITECTURES:
         raise NotExpressible(f"architecture {arch!r}")
@@ -167,7 +168,7 @@ def read(reader: HeaderReader) -> Config:
 
 
 def windows(get: Callable[..., Any], family: str, layers: int) -> tuple[bool, ...]:
-    """Which layers slide: llama's key is this project's convention for Mistral, Gemma's pattern is a period or flags."""
+    """Which layers slide: llama's key is our convention for Mistral; Gemma's pattern is a period or flags."""
     if not get("attention.sliding_window", 0) or family not in ("llama", "mixtral", "gemma3_text"):
         return ()
     if family != "gemma3_text":

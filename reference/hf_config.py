@@ -1,7 +1,7 @@
 """config.json of the eight families, before and after transformers 5, to a Config.
 
-Defaults are those of transformers' configuration classes, except that a missing key/value head count is refused where the
-class default (8, 32 or 4) is never what a real file means.
+Defaults are those of transformers' configuration classes, except that a missing key/value head count is refused
+where the class default (8, 32 or 4) is never what a real file means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BIAS_BY_KEY = ("llama", "qwen3", "qwen3_moe", "gemma3_text", "olmoe")
 
 
 def read(data: Json) -> Config:
-    """The recipe of one config.json. Raises NotExpressible for what would change the maths, KeyError for a missing size."""
+    """The recipe of a config.json. Raises NotExpressible for what would change the maths, KeyError without a size."""
     family = data["model_type"]
     if family not in FAMILIES:
         raise NotExpressible(f"model_type {family!r}")
@@ -118,15 +118,15 @@ def windows(family: str, data: Json, layers: int) -> tuple[int, tuple[bool, ...]
 
 def ropes(family: str, data: Json) -> tuple[Rope, Rope | None]:
     """The rotary table of all (or the global) layers, and Gemma's for its sliding layers."""
-    parameters = data.get("rope_parameters") or {}
-    scaling = data.get("rope_scaling")
+    parameters: Json = data.get("rope_parameters") or {}
+    scaling: Json = data.get("rope_scaling") or {}
     theta = data.get("rope_theta", THETA_DEFAULT.get(family, 1e4))
     if family != "gemma3_text":
         return rope(scaling or parameters, theta, data), None
     whole = parameters.get("full_attention", {} if "sliding_attention" in parameters else parameters)
     local = parameters.get("sliding_attention", {})
     local_theta = local.get("rope_theta", data.get("rope_local_base_freq", 1e4))
-    return rope({**whole, **(scaling or {})}, theta, data), rope(local, local_theta, data)
+    return rope({**whole, **scaling}, theta, data), rope(local, local_theta, data)
 
 
 def rope(values: Json, theta: float, data: Json) -> Rope:

@@ -58,8 +58,8 @@ class Stored(NamedTuple):
 def tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     """All tensors of one file.
 
-    The safetensors package reads and checks the header, but numpy has no bfloat16, so it cannot hand those tensors out. The
-    format leaves no gaps: in the order of their offsets, the tensors fill the end of the file.
+    The safetensors package reads and checks the header, but numpy has no bfloat16, so it cannot hand those tensors
+    out. The format leaves no gaps: in the order of their offsets, the tensors fill the end of the file.
     """
     with safe_open(path, framework="np") as handle:
         names = list(handle.offset_keys())
@@ -120,7 +120,7 @@ class HfWeights:
         stored = self._find(self._hf_names(name))
         if stored.shape != (length,):
             raise ValueError(f"{name}: shape {stored.shape}, expected {(length,)}")
-        value = quants.widen(stored.data.reshape(1, -1), stored.dtype)[0]
+        value = quants.widen(stored.data.reshape(1, -1), stored.dtype).reshape(-1)
         return value + 1.0 if self.config.family == "gemma3_text" and name.endswith("norm.weight") else value
 
     def _hf_names(self, name: str) -> list[str]:
@@ -145,5 +145,3 @@ class HfWeights:
         if stored.shape != (rows, columns):
             raise ValueError(f"shape {stored.shape}, expected {(rows, columns)}")
         return Matrix(stored.data.reshape(rows, -1), columns, partial(quants.widen, name=stored.dtype))
-
-

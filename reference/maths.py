@@ -1,9 +1,9 @@
 """The arithmetic under the decoder, in two forms with the same meaning.
 
-`Blas` is for real checkpoints: numpy's matrix products and functions, fast, but their last bits depend on the processor
-and on the number of threads. `Ordered` is for the committed fixtures: it uses only operations that IEEE 754 fixes to the
-last bit (add, subtract, multiply, divide, square root, rounding, scaling by powers of two) in an order written down here,
-so that every machine computes the same logits to the last digit.
+`Blas` is for real checkpoints: numpy's matrix products and functions, fast, but their last bits depend on the
+processor and on the number of threads. `Ordered` is for the committed fixtures: it uses only operations that IEEE
+754 fixes to the last bit (add, subtract, multiply, divide, square root, rounding, scaling by powers of two) in an
+order written down here, so that every machine computes the same logits to the last digit.
 
 Letters: n rows of activations, m rows of weights, k columns.
 """
@@ -79,7 +79,7 @@ def polynomial(x: Array, coefficients: list[float]) -> Array:
 
 
 class Ordered:
-    """The same functions from IEEE-exact steps alone; about one unit in the last place, and the same bits everywhere."""
+    """The same functions from IEEE-exact steps alone: about one unit in the last place, the same bits everywhere."""
 
     def product(self, x: Array, w: Array) -> Array:
         out = np.zeros((x.shape[0], w.shape[0]))

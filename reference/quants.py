@@ -1,9 +1,9 @@
 """Block formats of GGUF, widened to float64 without any rounding.
 
-Written from the definitions of the formats (ggml-common.h's structs and the comments beside them). A block stores small
-integers and one or two float16 scales; the product of a float16 with the integers of these formats, and the difference of
-two such products, need at most 47 bits, so a double holds the value exactly. gguf-py's own dequantiser computes the same
-formulas in float32 and therefore rounds; `tests/test_reference.py` compares the two.
+Written from the definitions of the formats (ggml-common.h's structs and the comments beside them). A block stores
+small integers and one or two float16 scales; the product of a float16 with the integers of these formats, and the
+difference of two such products, need at most 47 bits, so a double holds the value exactly. gguf-py's own
+dequantiser computes the same formulas in float32 and therefore rounds; `tests/test_reference.py` compares the two.
 
 Every function takes (blocks, bytes per block) uint8 and returns (blocks, weights per block) float64.
 """
@@ -87,7 +87,7 @@ def q5_1(blocks: Bytes) -> Array:
 def two_bits(codes: Bytes) -> Bytes:
     """(blocks, 64) bytes to (blocks, 256): each run of 32 bytes holds 4 x 32 weights, lowest bit pair first."""
     runs = codes.reshape(-1, 2, 1, 32)
-    return ((runs >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3).reshape(-1, 256)
+    return (runs >> np.array([[0], [2], [4], [6]], np.uint8) & np.uint8(3)).reshape(-1, 256)
 
 
 def groups(values: Array, size: int) -> Array:
@@ -103,10 +103,10 @@ def q2_k(blocks: Bytes) -> Array:
 
 
 def q3_k(blocks: Bytes) -> Array:
-    """32 bytes of third bits, 64 bytes of 2 bits, 12 bytes of 6-bit scales, d: w = d (s - 32) (q - 4), per 16 weights.
+    """32 bytes of third bits, 64 of 2 bits, 12 of 6-bit scales, d: w = d (s - 32) (q - 4), per 16 weights.
 
-    Third bits: bit p of byte c belongs to weight 32 p + c. Scales: the low nibbles of s[0..7] and s[8..15] are the nibbles
-    of bytes 0..7; the upper two bits of s[4 p + c] are bits 2p and 2p + 1 of byte 8 + c.
+    Third bits: bit p of byte c belongs to weight 32 p + c. Scales: the low nibbles of s[0..7] and s[8..15] are the
+    nibbles of bytes 0..7; the upper two bits of s[4 p + c] are bits 2p and 2p + 1 of byte 8 + c.
     """
     packed = blocks[:, 96:108]
     low = nibbles(packed[:, :8])
@@ -114,14 +114,14 @@ def q3_k(blocks: Bytes) -> Array:
     scale = half(blocks, 108) * ((low | (high << 4)).astype(np.float64) - 32.0)
     third = np.concatenate([(blocks[:, :32] >> p) & 1 for p in range(8)], axis=1)
     q = (two_bits(blocks[:, 32:96]) + 4 * third).astype(np.float64) - 4.0
-    return groups(scale, 16) * q
+    return np.asarray(groups(scale, 16) * q)
 
 
 def scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
     """12 bytes to eight 6-bit scales and eight 6-bit minimums (the get_scale_min_k4 packing of Q4_K and Q5_K).
 
-    The first four of each are the low 6 bits of bytes 0..3 and 4..7. The last four have their low nibbles in bytes 8..11
-    (scale below, minimum above) and their upper two bits on top of bytes 0..3 and 4..7.
+    The first four of each are the low 6 bits of bytes 0..3 and 4..7. The last four have their low nibbles in bytes
+    8..11 (scale below, minimum above) and their upper two bits on top of bytes 0..3 and 4..7.
     """
     a, b, c = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scale = np.concatenate([a & 63, (c & 15) | ((a >> 6) << 4)], axis=1)
@@ -132,7 +132,7 @@ def scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
 def nibble_runs(codes: Bytes) -> Bytes:
     """(blocks, 128) bytes to (blocks, 256): each run of 32 bytes holds 32 low nibbles, then 32 high ones."""
     runs = codes.reshape(-1, 4, 1, 32)
-    return ((runs >> np.array([0, 4], np.uint8)[:, None]) & 15).reshape(-1, 256)
+    return (runs >> np.array([[0], [4]], np.uint8) & np.uint8(15)).reshape(-1, 256)
 
 
 def q4_k(blocks: Bytes) -> Array:
@@ -146,7 +146,7 @@ def q5_k(blocks: Bytes) -> Array:
     s, m = scales_and_minimums(blocks[:, 4:16])
     fifth = np.concatenate([(blocks[:, 16:48] >> p) & 1 for p in range(8)], axis=1)
     q = nibble_runs(blocks[:, 48:]) + 16 * fifth
-    return groups(half(blocks, 0) * s, 32) * q - groups(half(blocks, 2) * m, 32)
+    return np.asarray(groups(half(blocks, 0) * s, 32) * q - groups(half(blocks, 2) * m, 32))
 
 
 def q6_k(blocks: Bytes) -> Array:
@@ -155,10 +155,10 @@ def q6_k(blocks: Bytes) -> Array:
     Each half of the block (128 weights) has 64 bytes of nibbles: 64 low ones, then 64 high ones.
     """
     runs = blocks[:, :128].reshape(-1, 2, 1, 64)
-    low = ((runs >> np.array([0, 4], np.uint8)[:, None]) & 15).reshape(-1, 256)
+    low = (runs >> np.array([[0], [4]], np.uint8) & np.uint8(15)).reshape(-1, 256)
     q = (low | (two_bits(blocks[:, 128:192]) << 4)).astype(np.float64) - 32.0
     scale = half(blocks, 208) * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8)
-    return groups(scale, 16) * q
+    return np.asarray(groups(scale, 16) * q)
 
 
 FORMATS: dict[str, Format] = {

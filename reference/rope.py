@@ -1,7 +1,7 @@
 """Rotary tables, after transformers' modeling_rope_utils.py and `apply_rotary_pos_emb`.
 
-Pair i of a head is (i, i + D/2): the Hugging Face order. GGUF files of the llama architecture store permuted rows; the
-reference puts those back in place when it reads them (gguf_files.py), so there is one rotation here.
+Pair i of a head is (i, i + D/2): the Hugging Face order. GGUF files of the llama architecture store permuted rows;
+the reference puts those back in place when it reads them (gguf_files.py), so there is one rotation here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def llama3_frequency(inv: float, rope: Rope) -> float:
 
 
 def yarn_frequencies(rope: Rope, head_dim: int) -> list[float]:
-    """Between the dimensions that turn beta_fast and beta_slow times over the original context, ramp to inv / factor."""
+    """Ramp to inv / factor between the dimensions that turn beta_fast and beta_slow times over the old context."""
 
     def dimension(rotations: float) -> float:
         return head_dim * log(rope.original_max / (rotations * 2.0 * math.pi)) / (2.0 * log(rope.theta))

@@ -1,7 +1,7 @@
 """What a weight file offers the decoder: matrices and vectors by their GGUF names, widened to float64 on request.
 
-Nothing is widened before it is needed, and a matrix only a block of rows at a time, so a model of any size needs no more
-than `CHUNK` widened weights beyond its activations.
+Nothing is widened before it is needed, and a matrix only a block of rows at a time, so a model of any size needs no
+more than `CHUNK` widened weights beyond its activations.
 """
 
 from __future__ import annotations

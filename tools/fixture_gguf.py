@@ -1,7 +1,8 @@
 """Writes a toy as a GGUF file laid out as llama.cpp's convert_hf_to_gguf.py lays it out.
 
-Matrices f16, vectors and routers f32; q and k rows of the llama architecture permuted; experts stacked; Gemma's norms as
-1 + w; llama3 scaling as the tensor rope_freqs.weight. The tokenizer is a toy too: 64 pieces, SentencePiece style.
+Matrices f16, vectors and routers f32; q and k rows of the llama architecture permuted; experts stacked; Gemma's
+norms as 1 + w; llama3 scaling as the tensor rope_freqs.weight. The tokenizer is a toy too: 64 pieces, SentencePiece
+style.
 """
 
 from __future__ import annotations
@@ -147,11 +148,17 @@ def add_tokenizer(writer: gguf.GGUFWriter, config: Json) -> None:
     writer.add_add_bos_token(True)
 
 
+def rope_dictionary(config: Json) -> Json:
+    """The (global) rotary table's entry, in either spelling of config.json."""
+    parameters: Json = config.get("rope_parameters") or {}
+    scaling: Json = config.get("rope_scaling") or {}
+    return {**parameters.get("full_attention", parameters), **scaling}
+
+
 def add_rope(writer: gguf.GGUFWriter, config: Json) -> None:
     """Base and scaling of the (global) rotary table; llama3 scaling is a tensor, not a key."""
     arch = writer.arch
-    parameters = config.get("rope_parameters") or {}
-    rope = {**parameters.get("full_attention", parameters), **(config.get("rope_scaling") or {})}
+    rope = rope_dictionary(config)
     theta = rope.get("rope_theta", config.get("rope_theta", 1e4))
     writer.add_float32(f"{arch}.rope.freq_base", theta)
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -248,9 +255,8 @@ def write(path: Path, toy: Toy, tensors: Tensors, types: Mapping[str, str]) -> N
     converted = convert(tensors, config)
     if toy.gguf_style == "fused_qkv":
         converted = fuse_qkv(converted)
-    parameters = config.get("rope_parameters") or {}
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    divisors = rope_divisors({**parameters, **(config.get("rope_scaling") or {})}, head_dim)
+    divisors = rope_divisors(rope_dictionary(config), head_dim)
     if divisors is not None:
         converted = {"rope_freqs.weight": divisors, **converted}
     for name, value in converted.items():

@@ -35,7 +35,7 @@ def save(path: Path, tensors: Tensors) -> None:
 
 
 def fuse_experts(tensors: Tensors) -> Tensors:
-    """One [E, 2M, H] and one [E, H, M] tensor per layer: save_pretrained(save_original_format=False) of transformers 5."""
+    """One [E, 2M, H] and one [E, H, M] tensor per layer: transformers 5 with save_original_format=False."""
     out: Tensors = {}
     groups: dict[tuple[str, str], list[npt.NDArray[np.float64]]] = {}
     for name, value in tensors.items():

@@ -1,7 +1,8 @@
 """Quantised tensors for the toys.
 
-The 32-weight formats are quantised by the gguf package. It has no quantiser for the K formats, so there the stored bytes are
-random: every bit pattern of codes and scales occurs, with block scales chosen so that the weights have a useful size.
+The 32-weight formats are quantised by the gguf package. It has no quantiser for the K formats, so there the stored
+bytes are random: every bit pattern of codes and scales occurs, with block scales chosen so that the weights have a
+useful size.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tools.fixture_weights import raw
 
 Bytes = npt.NDArray[np.uint8]
 
-# stored type: byte offsets of d and dmin, the spread of (weight / d) over random bytes, and dmin / d for a mean near zero
+# stored type: byte offsets of d and dmin, the spread of (weight / d) over random bytes, and dmin / d for a mean
+# near zero
 K_FORMATS = {
     "Q2_K": (80, 82, 14.0, 1.5),
     "Q3_K": (108, None, 43.0, 0.0),

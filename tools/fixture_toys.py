@@ -1,8 +1,9 @@
 """The toy models of fixtures/: what each is, and which switch it turns.
 
-A toy is a config.json in the style of transformers 5 with a few changes, the seed of its weights, and the files it is written
-to. Sizes: vocabulary 64, hidden 32, 4 heads of 16 over 2 key/value heads (so that heads * head_dim is not hidden, where the
-family allows it), windows shorter than the prompt of 41 tokens, which is longer than a cache page of 16 and a token tile of 32.
+A toy is a config.json in the style of transformers 5 with a few changes, the seed of its weights, and the files it
+is written to. Sizes: vocabulary 64, hidden 32, 4 heads of 16 over 2 key/value heads (so that heads * head_dim is
+not hidden, where the family allows it), windows shorter than the prompt of 41 tokens, which is longer than a cache
+page of 16 and a token tile of 32.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ ARCHITECTURE_CLASS = {
 
 @dataclass(frozen=True)
 class Toy:
-    """One directory of fixtures/. `changes` are laid over the family's config.json; a value of DROP removes the key."""
+    """One directory of fixtures/. `changes` are laid over the family's config.json; the value DROP removes a key."""
 
     name: str
     family: str
@@ -131,8 +132,8 @@ class Toy:
     gguf: bool = True
     hf_style: str = "plain"  # or "sharded", "no_prefix", "fused"
     gguf_style: str = "plain"  # or "split", "fused_qkv"
-    gguf_keys: Json = field(default_factory=dict)  # metadata beyond what the converter writes, without the arch prefix
-    quantised: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # file stem: {part of a name: stored type}
+    gguf_keys: Json = field(default_factory=dict)  # metadata beyond the converter's, without the arch prefix
+    quantised: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # file stem: {part of a name: type}
 
     def config(self) -> dict[str, Any]:
         """The contents of config.json."""

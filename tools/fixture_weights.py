@@ -1,7 +1,7 @@
 """Seeded weights that bfloat16 and float16 both hold exactly, so that every file of a toy is the same model.
 
-A weight is a small integer times a power of two: 7 bits and a sign fit both formats. The raw 64-bit output of PCG64 is
-fixed by its definition, so the weights do not depend on the version of numpy.
+A weight is a small integer times a power of two: 7 bits and a sign fit both formats. The raw 64-bit output of PCG64
+is fixed by its definition, so the weights do not depend on the version of numpy.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def integers(label: str, count: int, low: int, high: int) -> npt.NDArray[np.int6
 
 
 def matrix(label: str, shape: tuple[int, ...], gain: float) -> Array:
-    """Weights with a standard deviation of about gain / sqrt(columns): a normalised input gives outputs of size `gain`."""
+    """Weights with a deviation of about gain / sqrt(columns): a normalised input gives outputs of size `gain`."""
     spread = math.sqrt((127 * 128) / 3.0)  # of the integers below
     shift = round(math.log2(spread * math.sqrt(shape[-1]) / gain))
-    return integers(label, math.prod(shape), -127, 127).reshape(shape) * 2.0**-shift
+    return np.ldexp(integers(label, math.prod(shape), -127, 127).reshape(shape).astype(np.float64), -shift)
 
 
 def norm(label: str, length: int) -> Array:
@@ -93,7 +93,7 @@ def feed_forward(seed: str, prefix: str, config: dict[str, Any]) -> Tensors:
 
 
 def weights(seed: str, config: dict[str, Any]) -> Tensors:
-    """All tensors by their published Hugging Face names, in float64. Gemma's norms are stored as w, with 1 + w meant."""
+    """All tensors by their published Hugging Face names. Gemma's norms are stored as w, with 1 + w meant."""
     hidden, vocab, gemma = config["hidden_size"], config["vocab_size"], config["model_type"] == "gemma3_text"
     embedding_gain = 0.5 if gemma else math.sqrt(hidden)  # Gemma multiplies by sqrt(hidden) itself; its head is tied
     if config["tie_word_embeddings"]:

@@ -2,11 +2,12 @@
 
     python tools/make_llm_fixtures.py             rewrite everything, byte for byte the same unless something changed
     python tools/make_llm_fixtures.py llama       only the toys whose name begins so
-    python tools/make_llm_fixtures.py --check     write nothing; compare a fresh set and MANIFEST.json with what is there
+    python tools/make_llm_fixtures.py --check     write nothing; compare a fresh set with what is there
 
-Weights come from seeds (fixture_weights.py), files from the safetensors and gguf packages, logits from reference/ in its
-ordered arithmetic, so the bytes do not depend on the machine. A toy's files all hold the same model and share logits.json,
-unless a file cannot hold it exactly (quantised weights, frequencies in float32): such a file has NAME.logits.json beside it.
+Weights come from seeds (fixture_weights.py), files from the safetensors and gguf packages, logits from reference/
+in its ordered arithmetic, so the bytes do not depend on the machine. A toy's files all hold the same model and
+share logits.json, unless a file cannot hold it exactly (quantised weights, frequencies in float32): such a file has
+NAME.logits.json beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tools.fixture_toys import PROMPT_LENGTH, Toy  # noqa: E402
 from tools.fixture_weights import prompt, weights  # noqa: E402
 
 FIXTURES = ROOT / "fixtures"
-SAME_MODEL = 1e-12  # logits of two files that hold the same model: float64 rounding alone (both are added in one order)
+SAME_MODEL = 1e-12  # between logits of two files that hold the same model: float64 rounding of eps and frequencies
 
 
 def models(directory: Path) -> list[Path]:
@@ -51,7 +52,7 @@ def logits_file(model: Path) -> Path:
 def golden_text(name: str, tokens: list[int], logits: np.ndarray[Any, Any]) -> str:
     """JSON with one line of logits per position; repr gives back the same doubles."""
     rows = ",\n".join(json.dumps(row.tolist()) for row in logits)
-    head = {"model": name, "generator": "tools/make_llm_fixtures.py", "made": "reference/ in float64, ordered arithmetic"}
+    head = {"model": name, "generator": "tools/make_llm_fixtures.py", "made": "reference/, float64, ordered"}
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**head, "tokens": tokens}.items()]
     return "{\n" + ",\n".join(lines) + ',\n"logits": [\n' + rows + "\n]\n}\n"
 
