@@ -1,0 +1,211 @@
+"""Matrix times vector and matrix times tokens for every stored type: the one place that looks at a format's number.
+
+A matrix is `rows` rows of `cols` weights, row after row, from byte `start` of the mapped file. `kind` is the ggml type
+id. Arenas and their elements:
+
+    w, wb   the mapped weights as vec[u8] and as bytes, the same memory
+    h       i16: int8 activations of one token, and scratch
+    a       u8: int8 activations of tiles of 32 tokens, plus 128 each
+    k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
+    f       float64: everything else; f[half + bits] is the value of every f16, 65536 of them
+    hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
+
+Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
+The bits of a product do not depend on the path: one token or many, any row range, any build.
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+from rml.kernels.dense import (
+    dot,
+    matvec_bf16,
+    matvec_f16,
+    matvec_f32,
+    put,
+    widen_bf16,
+    widen_f16,
+    widen_f32,
+)
+from rml.kernels.q4 import matvec_q4_0, matvec_q4_1, unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
+from rml.kernels.q8 import matvec_q8_0, unpack_q8_0, widen_q8_0
+from rml.kernels.tile import four_rows, store_rows, weight_sums
+
+
+def group_of(kind: i64) -> i64:
+    """Positions that share one activation scale: 32, 256 for the K types, 0 for unquantised types."""
+    if kind == 0 or kind == 1 or kind == 30:
+        return i64(0)
+    if kind >= 10:
+        return i64(256)
+    return i64(32)
+
+
+def row_bytes(kind: i64, cols: i64) -> i64:
+    """Bytes of one row of `cols` weights; 0 for a type without kernels."""
+    if kind == 0:
+        return cols * 4
+    if kind == 1 or kind == 30:
+        return cols * 2
+    if kind == 2:
+        return (cols >> 5) * 18
+    if kind == 3:
+        return (cols >> 5) * 20
+    if kind == 6:
+        return (cols >> 5) * 22
+    if kind == 7:
+        return (cols >> 5) * 24
+    if kind == 8:
+        return (cols >> 5) * 34
+    if kind == 10:
+        return (cols >> 8) * 84
+    if kind == 11:
+        return (cols >> 8) * 110
+    if kind == 12:
+        return (cols >> 8) * 144
+    if kind == 13:
+        return (cols >> 8) * 176
+    if kind == 14:
+        return (cols >> 8) * 210
+    return i64(0)
+
+
+def scratch_h(cols: i64) -> i64:
+    """i16 scratch of one rank, for the widest matrix: four unpacked rows and their minima."""
+    return 5 * cols
+
+
+def scratch_k(cols: i64) -> i64:
+    """i32 scratch of one rank: accumulators of four rows, and the weight sums or the widened bits of a row."""
+    return 256 + cols
+
+
+def scratch_f(cols: i64) -> i64:
+    """float64 scratch of one rank: 32 lanes, a widened row, or totals and factors of four rows."""
+    return 512 + cols
+
+
+def matvec(
+    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hx: i64,
+    k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64, scale: i64, half: i64, y: i64, accumulate: i64,
+    ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[y + r] (+)= row r times one token.
+
+    Unquantised types multiply f[x : x + cols]; quantised ones the int8 activations that quantize.quantize_row wrote
+    with group = group_of(kind): h[hx + position], f[scale + g], k[sums + position / 32] (/ 16 for the K types).
+    """
+    if kind == 0:
+        matvec_f32(wb, start, first, last, cols, f, x, y, accumulate, fs)
+    elif kind == 1:
+        matvec_f16(wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
+    elif kind == 30:
+        matvec_bf16(wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
+    elif kind == 8:
+        matvec_q8_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
+    elif kind == 2:
+        matvec_q4_0(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+    elif kind == 3:
+        matvec_q4_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+
+
+def widen(
+    kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, k: vec[i32], kb: bytes, ks: i64,
+    f: vec[float], half: i64, out: i64
+) -> None:  # fmt: skip
+    """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
+
+    k[ks : ks + count] is scratch for f16 and bf16.
+    """
+    if kind == 0:
+        widen_f32(wb, start, count, f, out)
+    elif kind == 1:
+        widen_f16(wb, start, count, k, kb, ks, f, out)
+    elif kind == 30:
+        widen_bf16(wb, start, count, k, kb, ks, f, out)
+    elif kind == 8:
+        widen_q8_0(w, start, count >> 5, f, half, out)
+    elif kind == 2:
+        widen_q4_0(w, start, count >> 5, f, half, out)
+    elif kind == 3:
+        widen_q4_1(w, start, count >> 5, f, half, out)
+
+
+def exact_rows(
+    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, k: vec[i32], kb: bytes,
+    f: vec[float], x: i64, xstride: i64, half: i64, y: i64, ystride: i64, accumulate: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[y + t * ystride + r] (+)= row r times f[x + t * xstride :][:cols], for n tokens t, all in float64.
+
+    A row is widened once into this rank's scratch and used for all tokens.
+    """
+    size: i64 = row_bytes(kind, cols)
+    for r in range(first, last):
+        widen(kind, w, wb, start + r * size, cols, k, kb, ks, f, half, fs + 32)
+        for t in range(n):
+            put(f, y + t * ystride + r, dot(f, fs + 32, x + t * xstride, cols, fs), accumulate)
+
+
+def unpack_row(
+    kind: i64, w: vec[u8], p: i64, cols: i64, h: vec[i16], out: i64, mins: i64, f: vec[float], d: i64, m: i64, half: i64
+) -> None:
+    """One row for tile.four_rows: integers h[out + j], factors f[d + g], f[m + g], minima h[mins + g * 16 + s]."""
+    if kind == 8:
+        unpack_q8_0(w, p, cols >> 5, h, out, f, d, half)
+    elif kind == 2:
+        unpack_q4_0(w, p, cols >> 5, h, out, f, d, half)
+    elif kind == 3:
+        unpack_q4_1(w, p, cols >> 5, h, out, f, d, m, half)
+
+
+def minima_of(kind: i64) -> i64:
+    """What stands beside the scale: 0 nothing, 1 a minimum per block, 2 sixteen integer minima per block too."""
+    if kind == 3 or kind == 7:
+        return i64(1)
+    if kind == 10 or kind == 12 or kind == 13:
+        return i64(2)
+    return i64(0)
+
+
+def tile(
+    kind: i64, w: vec[u8], start: i64, first: i64, last: i64, cols: i64, n: i64, a: vec[u8], ax: i64,
+    k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
+    h: vec[i16], hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
+
+    Token t is lane t % 32 of tile t // 32. Tile T has its bytes at a[ax + T * cols * 32 + position * 32 + lane], scales
+    at f[scale + T * (cols / group) * 32 + g * 32 + lane], sums at k[sums + T * parts * 32 + s * 32 + lane], parts being
+    cols / 32 (cols / 16 for the K types). Quantised types only (the others: exact_rows). n >= 1, any size: rows are
+    unpacked once, four at a time, and used for all tiles. Fastest when last - first is a multiple of 4.
+    """
+    size: i64 = row_bytes(kind, cols)
+    group: i64 = group_of(kind)
+    groups: i64 = cols // group
+    minima: i64 = minima_of(kind)
+    part: i64 = 32
+    if group == 256:
+        part = 16
+    r: i64 = first
+    while r < last:
+        rows: i64 = last - r
+        if rows > 4:
+            rows = 4
+        for i in range(rows):
+            unpack_row(
+                kind, w, start + (r + i) * size, cols, h, hs + i * cols, hs + 4 * cols + i * groups * 16,
+                f, fs + 128 + i * groups, fs + 128 + (4 + i) * groups, half
+            )  # fmt: skip
+        weight_sums(h, hs, 4 * groups, group, k, ks + 256)
+        for b in range((n + 31) >> 5):
+            four_rows(
+                h, hs, cols, group, minima, a, ax + b * cols * 32, k, sums + b * (cols // part) * 32, ks,
+                f, scale + b * groups * 32, fs
+            )  # fmt: skip
+            tokens: i64 = n - b * 32
+            if tokens > 32:
+                tokens = 32
+            store_rows(f, fs, rows, tokens, y + b * 32 * ystride + r, ystride, accumulate)
+        r += 4

@@ -1,0 +1,44 @@
+"""Q8_0: blocks of 32 weights in 34 bytes: f16 scale d, 32 int8 q; weight = d * q."""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+
+def matvec_q8_0(
+    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
+    f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
+) -> None:  # fmt: skip
+    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
+    for r in range(first, last):
+        p: i64 = start + r * blocks * 34
+        total: float = 0.0
+        for b in range(blocks):
+            acc: i32 = 0
+            for j in range(i64(32)):
+                acc += ((i32(w[p + 2 + j]) ^ 128) - 128) * i32(h[hx + b * 32 + j])
+            total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
+            p += 34
+        if accumulate != 0:
+            f[y + r] += total
+        else:
+            f[y + r] = total
+
+
+def unpack_q8_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:
+    """h[out + j] = q of weight j, f[d + b] = scale of block b; blocks from byte p."""
+    for b in range(blocks):
+        f[d + b] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        for j in range(i64(32)):
+            h[out + b * 32 + j] = i16((i32(w[p + 2 + j]) ^ 128) - 128)
+        p += 34
+
+
+def widen_q8_0(w: vec[u8], p: i64, blocks: i64, f: vec[float], half: i64, out: i64) -> None:
+    """f[out + j] = weight j of `blocks` blocks from byte p, in float64."""
+    for b in range(blocks):
+        d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        for j in range(i64(32)):
+            f[out + b * 32 + j] = d * float((i32(w[p + 2 + j]) ^ 128) - 128)
+        p += 34
