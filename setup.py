@@ -62,9 +62,10 @@ CPU_FLAGS = {
 def release(c: str) -> str:
     """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
 
-    Three rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
+    Four rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
     pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible error, becomes
-    false. And reads through `bytes` lose their bounds test. As many tests are rewritten as there are IndexErrors.
+    false; float(i) of an i32 becomes a conversion instead of a call through a tagged int. And reads through `bytes` lose
+    their bounds test. As many tests are rewritten as there are IndexErrors.
     """
     lines = c.split("\n")
     checks = 0
@@ -79,6 +80,8 @@ def release(c: str) -> str:
         raise SystemExit(f"release step: {errors} index checks but {checks} rewritten: this mypyc writes them another way")
     c = re.sub(r"\bCPyPtr\b", "char *", c)
     c = re.sub(r"(?m)^(\s*cpy_r_r\d+) = cpy_r_r\d+ == -113(\.0)?;$", r"\1 = 0;", c)
+    tagged = r"(\w+) = (\w+) << 1;\n\s*(\w+) = CPyFloat_FromTagged\(\1\);\n\s*CPyTagged_DECREF\(\1\);"
+    c = re.sub(tagged, r"\3 = (double)(Py_ssize_t)\2;", c)
     unsafe = r"CPyBytes_Read\1LEUnsafe((const unsigned char *)PyBytes_AS_STRING(\2) + \3)"
     return re.sub(r"CPyBytes_Read([IF]\d\d)LE\((\w+), (\w+)\)", unsafe, c)
 
