@@ -71,17 +71,10 @@ class GgufWeights:
         )
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
-        fused = re.sub(r"attn_[qkv]\.weight", "attn_qkv.weight", name)
-        if fused != name and fused in self.tensors:
-            first = {"q": 0, "k": self.config.heads, "v": self.config.heads + self.config.kv_heads}[name[-8]]
-            first *= self.config.head_dim
-            stored = self._rows(fused, columns)[first : first + rows]
-            name_of_type = fused
-        else:
-            stored, name_of_type = self._rows(name, columns), name
+        stored = self._rows(name, columns)
         if len(stored) != rows:
             raise ValueError(f"{name}: {len(stored)} rows, expected {rows}")
-        return Matrix(stored, columns, self._widen(name_of_type), self._order(name, rows))
+        return Matrix(stored, columns, self._widen(name), self._order(name, rows))
 
     def expert(self, name: str, expert: int, rows: int, columns: int) -> Matrix:
         stored = self._rows(name, columns)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tools.fixture_quants import quantise
 from tools.fixture_toys import Toy
-from tools.fixture_weights import Tensors
+from tools.fixture_weights import Tensors, kv_heads
 
 Array = npt.NDArray[np.float64]
 Json = Mapping[str, Any]
@@ -87,21 +87,9 @@ def convert(tensors: Tensors, config: Json) -> Tensors:
             stacks.setdefault(f"blk.{layer}.{EXPERT_PARTS[expert[1]]}.weight", []).append(value)
             continue
         if ARCHITECTURE.get(family, family) == "llama" and part[-6:] in ("q_proj", "k_proj"):
-            value = permute(value, config["num_attention_heads" if part[-6] == "q" else "num_key_value_heads"])
+            value = permute(value, config["num_attention_heads"] if part[-6] == "q" else kv_heads(config))
         out[f"blk.{layer}.{parts[part]}.{kind}"] = value
     out.update({name: np.stack(stack) for name, stack in stacks.items()})
-    return out
-
-
-def fuse_qkv(tensors: Tensors) -> Tensors:
-    """blk.N.attn_qkv: the rows of q, then k, then v (the converter's --fuse-qkv)."""
-    out: Tensors = {}
-    for name, value in tensors.items():
-        if ".attn_q." in name:
-            trio = [tensors[name.replace("attn_q", f"attn_{w}")] for w in "qkv"]
-            out[name.replace("attn_q", "attn_qkv")] = np.concatenate(trio)
-        elif ".attn_k." not in name and ".attn_v." not in name:
-            out[name] = value
     return out
 
 
@@ -142,8 +130,9 @@ def add_tokenizer(writer: gguf.GGUFWriter, config: Json) -> None:
     writer.add_token_list(tokens)
     writer.add_token_scores([-float(i) if len(t) < 2 else float(len(t)) for i, t in enumerate(tokens)])
     writer.add_token_types([int(kind) for kind in kinds])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    ends = config["eos_token_id"]
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(ends[0] if isinstance(ends, list) else ends)
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(True)
 
@@ -152,15 +141,15 @@ def rope_dictionary(config: Json) -> Json:
     """The (global) rotary table's entry, in either spelling of config.json."""
     parameters: Json = config.get("rope_parameters") or {}
     scaling: Json = config.get("rope_scaling") or {}
-    return {**parameters.get("full_attention", parameters), **scaling}
+    theta = {"rope_theta": config.get("rope_theta", 1e4)}
+    return {**theta, **parameters.get("full_attention", parameters), **scaling}
 
 
 def add_rope(writer: gguf.GGUFWriter, config: Json) -> None:
     """Base and scaling of the (global) rotary table; llama3 scaling is a tensor, not a key."""
     arch = writer.arch
     rope = rope_dictionary(config)
-    theta = rope.get("rope_theta", config.get("rope_theta", 1e4))
-    writer.add_float32(f"{arch}.rope.freq_base", theta)
+    writer.add_float32(f"{arch}.rope.freq_base", rope["rope_theta"])
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("linear", "yarn"):
         return
@@ -183,9 +172,9 @@ def add_config(writer: gguf.GGUFWriter, config: Json) -> None:
         "block_count": config["num_hidden_layers"],
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": heads,
-        "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.key_length": head_dim,
-        "attention.value_length": head_dim,
+        "attention.head_count_kv": kv_heads(config),
+        "attention.key_length": config.get("head_dim"),
+        "attention.value_length": config.get("head_dim"),
         "rope.dimension_count": head_dim if arch == "llama" else None,
         "expert_count": config.get("num_experts", config.get("num_local_experts")),
         "expert_used_count": config.get("num_experts_per_tok"),
@@ -244,7 +233,7 @@ def write(path: Path, toy: Toy, tensors: Tensors, types: Mapping[str, str]) -> N
     family = config["model_type"]
     split = toy.gguf_style == "split"
     size = sum(value.size for value in tensors.values())
-    half = size if split else 0  # bytes in each part: half of them, as a weight has two
+    half = size * 6 // 5 if split else 0  # bytes in the first part: a weight has two
     writer = gguf.GGUFWriter(path, ARCHITECTURE.get(family, family), split_max_size=half)
     writer.add_name(toy.name)
     if not types:
@@ -253,8 +242,6 @@ def write(path: Path, toy: Toy, tensors: Tensors, types: Mapping[str, str]) -> N
     add_keys(writer, toy.gguf_keys)
     add_tokenizer(writer, config)
     converted = convert(tensors, config)
-    if toy.gguf_style == "fused_qkv":
-        converted = fuse_qkv(converted)
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     divisors = rope_divisors(rope_dictionary(config), head_dim)
     if divisors is not None:

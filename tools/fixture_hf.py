@@ -24,14 +24,19 @@ def bfloat16(value: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
     return upper
 
 
-def save(path: Path, tensors: Tensors) -> None:
-    """One safetensors file, as transformers writes it."""
-    stored = {name: bfloat16(value) for name, value in tensors.items()}
-    specs = {
-        name: TensorSpec(dtype="bfloat16", shape=value.shape, data_ptr=value.ctypes.data, data_len=value.nbytes)
-        for name, value in stored.items()
-    }
+def save(path: Path, tensors: Tensors, mixed: bool = False) -> None:
+    """One safetensors file, as transformers writes it. `mixed`: float16 matrices and float32 vectors."""
+    stored: dict[str, npt.NDArray[Any]] = {}
+    for name, value in tensors.items():
+        stored[name] = value.astype(np.float16 if value.ndim > 1 else np.float32) if mixed else bfloat16(value)
+        if mixed and not np.array_equal(stored[name], value):
+            raise ValueError(f"{name} is not exact in float16")
+    specs = {}
+    for name, data in stored.items():
+        dtype = data.dtype.name.replace("uint16", "bfloat16")
+        specs[name] = TensorSpec(dtype=dtype, shape=data.shape, data_ptr=data.ctypes.data, data_len=data.nbytes)
     serialize_file(specs, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the package makes files for the owner alone
 
 
 def fuse_experts(tensors: Tensors) -> Tensors:
@@ -84,4 +89,4 @@ def write(directory: Path, toy: Toy, tensors: Tensors) -> None:
     if toy.hf_style == "sharded":
         save_sharded(directory, tensors)
     else:
-        save(directory / "model.safetensors", tensors)
+        save(directory / "model.safetensors", tensors, mixed=toy.hf_style == "mixed")

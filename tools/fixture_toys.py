@@ -52,6 +52,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "mistral": {"head_dim": 16, "sliding_window": WINDOW},
     "mixtral": {
         "head_dim": None,  # what transformers 5 writes
+        "intermediate_size": 64,
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
         "rms_norm_eps": 1e-5,
@@ -130,8 +131,8 @@ class Toy:
     seed: str = ""  # toys with the same seed and shapes have the same weights; empty: the family's name
     hf: bool = True
     gguf: bool = True
-    hf_style: str = "plain"  # or "sharded", "no_prefix", "fused"
-    gguf_style: str = "plain"  # or "split", "fused_qkv"
+    hf_style: str = "plain"  # or "sharded", "no_prefix", "fused", "mixed" (f16 matrices, f32 vectors)
+    gguf_style: str = "plain"  # or "split"
     gguf_keys: Json = field(default_factory=dict)  # metadata beyond the converter's, without the arch prefix
     quantised: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # file stem: {part of a name: type}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,15 @@ def prompt(length: int, vocab: int) -> list[int]:
     return [1, *integers(f"prompt {length}", length - 1, 3, vocab - 1).tolist()]
 
 
+def kv_heads(config: Mapping[str, Any]) -> int:
+    return int(config.get("num_key_value_heads") or config["num_attention_heads"])
+
+
 def attention(seed: str, prefix: str, config: dict[str, Any]) -> Tensors:
     """Projections, their biases and norms of one layer."""
     hidden, family = config["hidden_size"], config["model_type"]
     dim = config.get("head_dim") or hidden // config["num_attention_heads"]
-    rows = {"q": config["num_attention_heads"] * dim, "k": config["num_key_value_heads"] * dim}
+    rows = {"q": config["num_attention_heads"] * dim, "k": kv_heads(config) * dim}
     rows["v"] = rows["k"]
     out: Tensors = {}
     for which, count in rows.items():
