@@ -4,14 +4,18 @@ The recipe: pre-norm RMSNorm, RoPE, grouped-query attention and a gated FFN. `co
 switches from config.json and from GGUF metadata; nothing after them asks for a family's name.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from math import prod
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from math import isfinite, prod
+from typing import Final, Literal
+
+from rml.errors import ConfigError
 
 Activation = Literal["silu", "gelu_tanh"]
 QkNorm = Literal["none", "head", "row"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
+
+MAX_LAYERS: Final = 65536  # one flag per layer is kept, so a lie about their number must not cost memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class ModelConfig:
     # Tokens.
     bos_ids: frozenset[int] = frozenset()
     eos_ids: frozenset[int] = frozenset()
+    norm_offset: float = 0.0  # added to the file's norm weights: a Hugging Face Gemma stores w and scales by 1 + w
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # field -> where it came from
 
     @property
@@ -135,3 +140,70 @@ class ModelConfig:
     def parameter_count(self) -> int:
         """Number of weights the model learned: every tensor of the recipe but the computed rope_freqs."""
         return sum(prod(shape) for name, shape in self.tensor_shapes() if name != "rope_freqs.weight")
+
+
+def fill_sources(sources: dict[str, str], default: str) -> None:
+    """Give every field that no key was read for the source `default`."""
+    for each in fields(ModelConfig):
+        if each.name not in ("sources", "rope"):
+            sources.setdefault(each.name, f"default: {default}")
+
+
+_SIZES: Final = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "embedding_scale",
+    "attention_scale",
+)
+
+
+def validate(config: ModelConfig, where: str) -> None:
+    """ConfigError, naming the file `where`, if a size or switch is impossible or two contradict each other."""
+
+    def demand(good: bool, what: str) -> None:
+        if not good:
+            raise ConfigError(f"{where}: {what}")
+
+    for name in _SIZES:
+        value = getattr(config, name)
+        demand(0 < value < 2**31 and isfinite(value), f"{name} is {value}, expected a positive number")
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    demand(heads % kv_heads == 0, f"num_heads is {heads}, expected a multiple of num_kv_heads, which is {kv_heads}")
+    demand(config.head_dim % 2 == 0, f"head_dim is {config.head_dim}, expected an even number: RoPE rotates pairs")
+    layers, flags = config.num_layers, config.sliding_layers
+    demand(len(flags) == layers, f"sliding_layers has {len(flags)} flags, expected one for each of {layers} layers")
+    window = config.sliding_window
+    demand(any(flags) == (window > 0), f"sliding_window is {window}, but {sum(flags)} layers slide")
+    softcap = config.final_logit_softcapping
+    demand(softcap >= 0, f"final_logit_softcapping is {softcap}, expected a positive number, or 0 for none")
+    local = config.rope_local_theta
+    demand(local is None or local > 0, f"rope_local_theta is {local}, expected a positive number")
+    _validate_rope(config.rope, demand)
+    experts, used, width = config.num_experts, config.experts_per_token, config.expert_size
+    if experts:
+        demand(1 <= used <= experts, f"experts_per_token is {used}, expected 1 to {experts}, the number of experts")
+        demand(width > 0, f"expert_size is {width}, expected a positive number")
+
+
+def _validate_rope(rope: RopeConfig, demand: Callable[[bool, str], None]) -> None:
+    demand(rope.theta > 0, f"rope theta is {rope.theta}, expected a positive number")
+    demand(rope.factor > 0, f"rope factor is {rope.factor}, expected a positive number")
+    magnitude = rope.attention_factor
+    demand(magnitude is None or magnitude > 0, f"rope attention_factor is {magnitude}, expected a positive number")
+    if rope.type in ("llama3", "yarn"):
+        original = rope.original_max_position
+        demand(original > 0, f"rope original_max_position is {original}, expected a positive number")
+    if rope.type == "llama3":
+        low, high = rope.low_freq_factor, rope.high_freq_factor
+        demand(0 < low < high, f"rope low_freq_factor is {low}, expected between 0 and high_freq_factor, {high}")
+    if rope.type == "yarn":
+        demand(rope.theta > 1, f"rope theta is {rope.theta}, expected more than 1 for yarn, which divides by its log")
+        slow, fast = rope.beta_slow, rope.beta_fast
+        demand(0 < slow <= fast, f"rope beta_slow is {slow}, expected between 0 and beta_fast, {fast}")

@@ -50,7 +50,7 @@ class StoredType:
         return weights // self.block_weights * self.block_bytes
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.id})"
+        return f"{self.name} ({self.id})" if self.id >= 0 else self.name
 
 
 def _float(name: str, number: int, size: int) -> StoredType:

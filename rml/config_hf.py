@@ -1,0 +1,7 @@
+from pathlib import Path
+
+from rml.config import ModelConfig
+
+
+def from_hf(directory: Path) -> ModelConfig:
+    raise NotImplementedError
