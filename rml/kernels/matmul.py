@@ -4,8 +4,7 @@ A matrix is `rows` rows of `cols` weights, row after row, from byte `start` of t
 id. Arenas and their elements:
 
     w, wb   the mapped weights as vec[u8] and as bytes, the same memory
-    h       i16: int8 activations of one token, and scratch
-    a       u8: int8 activations of tiles of 32 tokens, plus 128 each
+    h       i16: int8 activations, of one token or of tiles of 32 tokens, and scratch
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
     f       float64: everything else; f[half + bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
@@ -170,16 +169,16 @@ def minima_of(kind: i64) -> i64:
 
 
 def tile(
-    kind: i64, w: vec[u8], start: i64, first: i64, last: i64, cols: i64, n: i64, a: vec[u8], ax: i64,
+    kind: i64, w: vec[u8], start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], hx: i64,
     k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
-    h: vec[i16], hs: i64, ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
 
-    Token t is lane t % 32 of tile t // 32. Tile T has its bytes at a[ax + T * cols * 32 + position * 32 + lane], scales
-    at f[scale + T * (cols / group) * 32 + g * 32 + lane], sums at k[sums + T * parts * 32 + s * 32 + lane], parts being
-    cols / 32 (cols / 16 for the K types). Quantised types only (the others: exact_rows). n >= 1, any size: rows are
-    unpacked once, four at a time, and used for all tiles. Fastest when last - first is a multiple of 4.
+    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_pair; tile T begins at h[hx + T * cols * 16],
+    f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts = cols / 32 (cols / 16 for the K types).
+    Quantised types only (the others: exact_rows). n >= 1, any size: rows are unpacked once, four at a time, and used
+    for all tiles. Fastest when last - first is a multiple of 4.
     """
     size: i64 = row_bytes(kind, cols)
     group: i64 = group_of(kind)
@@ -201,7 +200,7 @@ def tile(
         weight_sums(h, hs, 4 * groups, group, k, ks + 256)
         for b in range((n + 31) >> 5):
             four_rows(
-                h, hs, cols, group, minima, a, ax + b * cols * 32, k, sums + b * (cols // part) * 32, ks,
+                h, hs, cols, group, minima, hx + b * cols * 16, k, sums + b * (cols // part) * 32, ks,
                 f, scale + b * groups * 32, fs
             )  # fmt: skip
             tokens: i64 = n - b * 32

@@ -2,51 +2,19 @@
 
     m = max |x|;  scale = m / 127;  q = round-half-even(x * (127 / m)), 0 where m = 0
 
-An infinity or a NaN among the x makes the scale NaN, so that it reaches every product and is not lost in a rounding.
-The rounding adds 1.5 * 2^52 and reads the integer in the low bits of the sum through `fb`, the same memory as `f`.
+An infinity or a NaN among the x makes the scale NaN and every q of the group 0: it reaches every product and is not
+lost in a rounding. The arenas: f float64, with fb and fi the same memory as bytes and i64; h i16; k i32.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_i64_le
+from librt.strings import read_f64_le, read_i64_le
 from librt.vecs import vec
-from mypy_extensions import i16, i32, i64, u8
+from mypy_extensions import i16, i32, i64
 
-MAGIC: Final = 6755399441055744.0  # 1.5 * 2^52: the unit in the last place of the sum is 1
-
-
-def round_group(f: vec[float], x: i64, count: i64, fs: i64) -> float:
-    """f[fs + j] = MAGIC + the rounded value of f[x + j]; returns the scale. `count` is a multiple of 32.
-
-    f[fs + count : fs + count + 64] is scratch.
-    """
-    top: i64 = fs + count
-    bad: i64 = top + 32
-    for t in range(i64(32)):
-        f[top + t] = 0.0
-        f[bad + t] = 0.0
-    for b in range(count >> 5):
-        for t in range(i64(32)):
-            v: float = f[x + b * 32 + t]
-            f[bad + t] += v * 0.0
-            if v < 0.0:
-                v = -v
-            if v > f[top + t]:
-                f[top + t] = v
-    m: float = 0.0
-    z: float = 0.0
-    for t in range(i64(32)):
-        z += f[bad + t]
-        if f[top + t] > m:
-            m = f[top + t]
-    inverse: float = 0.0
-    if m > 0.0:
-        inverse = 127.0 / m
-    for j in range(count):
-        f[fs + j] = f[x + j] * inverse + MAGIC
-    return m / 127.0 + z
+MAGIC: Final = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which the low bits of the sum then hold
 
 
 def parts_of(group: i64) -> i64:
@@ -56,74 +24,134 @@ def parts_of(group: i64) -> i64:
     return i64(1)
 
 
+def peak_bits(fb: bytes, x: i64, count: i64) -> i64:
+    """The bits of the largest |f[x + j]|, j < count: positive floats are ordered as their bits are."""
+    low: i64 = 4611686018427387903
+    magnitude: i64 = low * 2 + 1  # all bits but the sign; literals of 2^62 and more would be objects
+    peak: i64 = 0
+    for j in range(count):
+        v: i64 = read_i64_le(fb, (x + j) * 8) & magnitude
+        if v > peak:
+            peak = v
+    return peak
+
+
+def round_values(f: vec[float], x: i64, count: i64, inverse: float, out: i64) -> None:
+    """f[out + j] = f[x + j] * inverse, rounded to an integer, + MAGIC."""
+    for j in range(count):
+        f[out + j] = f[x + j] * inverse + MAGIC
+
+
+def low_bytes(fb: bytes, x: i64, count: i64, h: vec[i16], out: i64) -> None:
+    """h[out + j] = the integer that f[x + j] - MAGIC is."""
+    for j in range(count):
+        h[out + j] = i16(((read_i64_le(fb, (x + j) * 8) & 255) ^ 128) - 128)
+
+
+def sum_of(h: vec[i16], x: i64, count: i64) -> i32:
+    """The sum of h[x + j], j < count."""
+    total: i32 = 0
+    for j in range(count):
+        total += i32(h[x + j])
+    return total
+
+
+def round_group(f: vec[float], fb: bytes, fi: vec[i64], x: i64, group: i64, h: vec[i16], out: i64, fs: i64) -> float:
+    """h[out + j] = q of one group; returns its scale. f[fs : fs + group] is scratch."""
+    peak: i64 = peak_bits(fb, x, group)
+    part: i64 = 4609434218613702656
+    infinity: i64 = part * 2  # as bits, 2047 * 2^52; those of a NaN are larger
+    if peak == 0 or peak >= infinity:
+        for j in range(group):
+            h[out + j] = 0
+        zero: float = 0.0
+        if peak != 0:
+            fi[fs] = infinity
+            zero *= read_f64_le(fb, fs * 8)
+        return zero
+    fi[fs] = peak
+    m: float = read_f64_le(fb, fs * 8)
+    round_values(f, x, group, 127.0 / m, fs)
+    low_bytes(fb, fs, group, h, out)
+    return m / 127.0
+
+
 def quantize_row(
-    f: vec[float], fb: bytes, x: i64, cols: i64, group: i64, h: vec[i16], hx: i64, k: vec[i32], sums: i64, scale: i64,
-    fs: i64
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], hx: i64,
+    k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
     """Rounds one token, f[x + position], for matmul.matvec. group: matmul.group_of of the matrix's type, not 0.
 
     Writes h[hx + position] = q, f[scale + g] = the group's scale, k[sums + s] = the sums of q, each of 32 positions
-    (of 16 where group is 256). f[fs : fs + group + 64] is scratch; fb is the same memory as f.
+    (of 16 where group is 256). f[fs : fs + group] is scratch.
     """
     parts: i64 = parts_of(group)
     size: i64 = group // parts
     for g in range(cols // group):
-        f[scale + g] = round_group(f, x + g * group, group, fs)
-        to: i64 = hx + g * group
-        for j in range(group):
-            h[to + j] = i16(((read_i64_le(fb, (fs + j) * 8) & 255) ^ 128) - 128)
+        f[scale + g] = round_group(f, fb, fi, x + g * group, group, h, hx + g * group, fs)
         for s in range(parts):
-            total: i32 = 0
-            for j in range(size):
-                total += i32(h[to + s * size + j])
-            k[sums + g * parts + s] = total
+            k[sums + g * parts + s] = sum_of(h, hx + g * group + s * size, size)
+
+
+def pack_pair(h: vec[i16], low: i64, high: i64, count: i64, out: i64) -> None:
+    """h[out + j * 16] = h[low + j] + 128 in the low byte, h[high + j] + 128 in the high byte."""
+    for j in range(count):
+        both: i32 = (i32(h[low + j]) + 128) | ((i32(h[high + j]) + 128) << 8)
+        h[out + j * 16] = i16((both ^ 32768) - 32768)
 
 
 def quantize_lane(
-    f: vec[float], fb: bytes, x: i64, cols: i64, group: i64, a: vec[u8], ax: i64, k: vec[i32], sums: i64, scale: i64,
-    fs: i64
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], out: i64,
+    k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """Rounds one token, f[x + position], into one lane of a tile of 32 tokens for matmul.tile.
+    """One token as quantize_row, but with its scales and sums 32 entries apart: f[scale + g * 32]; k[sums + s * 32].
 
-    ax, sums and scale are the tile's, plus the lane (0..31). Writes a[ax + position * 32] = q + 128,
-    f[scale + g * 32] = the group's scale, k[sums + s * 32] = the sums of q (as quantize_row). Scratch as quantize_row.
+    x < 0 stands for no token: zeros.
     """
     parts: i64 = parts_of(group)
     size: i64 = group // parts
     for g in range(cols // group):
-        f[scale + g * 32] = round_group(f, x + g * group, group, fs)
-        to: i64 = ax + g * group * 32
+        to: i64 = out + g * group
+        if x < 0:
+            f[scale + g * 32] = 0.0
+            for j in range(group):
+                h[to + j] = 0
+        else:
+            f[scale + g * 32] = round_group(f, fb, fi, x + g * group, group, h, to, fs)
         for s in range(parts):
-            total: i32 = 0
-            for j in range(size):
-                q: i32 = ((i32(read_i64_le(fb, (fs + s * size + j) * 8) & 255)) ^ 128) - 128
-                total += q
-                a[to + (s * size + j) * 32] = u8(q + 128)
-            k[sums + (g * parts + s) * 32] = total
+            k[sums + (g * parts + s) * 32] = sum_of(h, to + s * size, size)
 
 
-def empty_lane(f: vec[float], cols: i64, group: i64, a: vec[u8], ax: i64, k: vec[i32], sums: i64, scale: i64) -> None:
-    """Makes one lane of a tile zero: every lane that holds no token must be. Offsets as quantize_lane."""
-    parts: i64 = parts_of(group)
-    for j in range(cols):
-        a[ax + j * 32] = 128
-    for g in range(cols // group):
-        f[scale + g * 32] = 0.0
-    for s in range(cols // group * parts):
-        k[sums + s * 32] = 0
+def quantize_pair(
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, other: i64, lane: i64, cols: i64, group: i64, h: vec[i16], hx: i64,
+    k: vec[i32], sums: i64, scale: i64, hs: i64, fs: i64
+) -> None:  # fmt: skip
+    """Rounds two tokens, f[x + position] and f[other + position], into lanes `lane` (0..15) and lane + 16 of one tile.
+
+    An offset of -1 stands for no token; all 32 lanes of a tile must be written. hx, k, sums and scale are the tile's:
+    it takes cols * 16 entries of h, (cols / group) * 32 of f, (cols / 32) * 32 of k ((cols / 16) * 32 for group 256).
+    Layout: h[hx + position * 16 + lane] holds q + 128 of lane in its low byte, of lane + 16 in its high byte;
+    f[scale + g * 32 + lane]; k[sums + s * 32 + lane]. Scratch: f[fs : fs + group], h[hs : hs + 2 * cols].
+    """
+    quantize_lane(f, fb, fi, x, cols, group, h, hs, k, sums + lane, scale + lane, fs)
+    quantize_lane(f, fb, fi, other, cols, group, h, hs + cols, k, sums + lane + 16, scale + lane + 16, fs)
+    pack_pair(h, hs, hs + cols, cols, hx + lane)
 
 
 def quantize_tile(
-    f: vec[float], fb: bytes, x: i64, xstride: i64, tokens: i64, cols: i64, group: i64, a: vec[u8], ax: i64,
-    k: vec[i32], sums: i64, scale: i64, fs: i64
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, xstride: i64, tokens: i64, cols: i64, group: i64,
+    h: vec[i16], hx: i64, k: vec[i32], sums: i64, scale: i64, hs: i64, fs: i64
 ) -> None:  # fmt: skip
-    """One tile: f[x + t * xstride + position] for tokens t < `tokens` (at most 32) into its lane t, zero in the others.
+    """One tile: f[x + t * xstride + position] for tokens t < `tokens` (1..32) into its lane t, zeros in the others.
 
-    A tile takes cols * 32 entries of a, cols / group * 32 of f, cols / 32 * 32 (group 256: cols / 16 * 32) of k;
-    matmul.tile expects the tiles of one activation matrix one after another in each arena.
+    Layout and scratch as quantize_pair; matmul.tile expects the tiles of one activation matrix one after another in
+    each arena.
     """
-    for t in range(i64(32)):
-        if t < tokens:
-            quantize_lane(f, fb, x + t * xstride, cols, group, a, ax + t, k, sums + t, scale + t, fs)
-        else:
-            empty_lane(f, cols, group, a, ax + t, k, sums + t, scale + t)
+    for lane in range(i64(16)):
+        low: i64 = -1
+        high: i64 = -1
+        if lane < tokens:
+            low = x + lane * xstride
+        if lane + 16 < tokens:
+            high = x + (lane + 16) * xstride
+        quantize_pair(f, fb, fi, low, high, lane, cols, group, h, hx, k, sums, scale, hs, fs)

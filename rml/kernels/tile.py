@@ -1,16 +1,17 @@
 """A few rows of weights times tiles of 32 tokens, tokens in lanes: what every quantised format shares in a prefill.
 
 A format only unpacks: rows become i16 integers (the K types' sub-scales multiplied in) with one or two float64 factors
-per group. Four rows at a time meet one tile: each byte of activations is widened once for the four. Activations are
-stored as q + 128, unsigned: multiplying a zero-extended value lets the compiler use the pairwise i16 product with
-accumulation (vpmaddwd, vpdpwssd) where signed ones end in the slower i32 product. 128 times the sum of the weights is
-taken off again: all of it exact in integers.
+per group. Four rows at a time meet one tile: each activation is widened once for the four. Activations are stored as
+q + 128, unsigned: multiplying a zero-extended value lets the compiler use the pairwise i16 product with accumulation
+(vpmaddwd, vpdpwssd) where signed ones end in the slower i32 product. 128 times the sum of the weights is taken off
+again: all of it exact in integers. Two tokens share an i16 because C's byte may alias every other type: accumulators
+would go through memory.
 """
 
 from __future__ import annotations
 
 from librt.vecs import vec
-from mypy_extensions import i16, i32, i64, u8
+from mypy_extensions import i16, i32, i64
 
 
 def weight_sums(h: vec[i16], weights: i64, count: i64, group: i64, k: vec[i32], out: i64) -> None:
@@ -30,8 +31,11 @@ def start_rows(k: vec[i32], sums: i64, stride: i64, acc: i64) -> None:
             k[acc + r * 32 + t] = value
 
 
-def dot_rows(h: vec[i16], weights: i64, stride: i64, a: vec[u8], x: i64, count: i64, k: vec[i32], acc: i64) -> None:
-    """k[acc + r * 32 + t] += sum over j < count of h[weights + r * stride + j] * a[x + j * 32 + t], four rows r."""
+def dot_rows(h: vec[i16], weights: i64, stride: i64, x: i64, count: i64, k: vec[i32], acc: i64) -> None:
+    """k[acc + r * 32 + t] += sum over j < count of h[weights + r * stride + j] * lane t of position j, four rows r.
+
+    h[x + j * 16 + i] holds lanes i (low byte) and i + 16 (high byte) of position j, unsigned.
+    """
     second: i64 = weights + stride
     third: i64 = second + stride
     fourth: i64 = third + stride
@@ -40,12 +44,18 @@ def dot_rows(h: vec[i16], weights: i64, stride: i64, a: vec[u8], x: i64, count: 
         w1: i32 = i32(h[second + j])
         w2: i32 = i32(h[third + j])
         w3: i32 = i32(h[fourth + j])
-        for t in range(i64(32)):
-            v: i32 = i32(a[x + j * 32 + t])
-            k[acc + t] += w0 * v
-            k[acc + 32 + t] += w1 * v
-            k[acc + 64 + t] += w2 * v
-            k[acc + 96 + t] += w3 * v
+        for t in range(i64(16)):
+            both: i32 = i32(h[x + j * 16 + t])
+            low: i32 = both & 255
+            high: i32 = (both >> 8) & 255
+            k[acc + t] += w0 * low
+            k[acc + 16 + t] += w0 * high
+            k[acc + 32 + t] += w1 * low
+            k[acc + 48 + t] += w1 * high
+            k[acc + 64 + t] += w2 * low
+            k[acc + 80 + t] += w2 * high
+            k[acc + 96 + t] += w3 * low
+            k[acc + 112 + t] += w3 * high
 
 
 def minimum_sums(h: vec[i16], mins: i64, stride: i64, k: vec[i32], sums: i64, out: i64) -> None:
@@ -91,7 +101,7 @@ def store_rows(f: vec[float], total: i64, rows: i64, tokens: i64, y: i64, ystrid
 
 
 def four_rows(
-    h: vec[i16], hs: i64, cols: i64, group: i64, minima: i64, a: vec[u8], ax: i64, k: vec[i32], sums: i64, ks: i64,
+    h: vec[i16], hs: i64, cols: i64, group: i64, minima: i64, x: i64, k: vec[i32], sums: i64, ks: i64,
     f: vec[float], scale: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[fs + r * 32 + t] = unpacked row r times token t of one tile, four rows.
@@ -107,7 +117,7 @@ def four_rows(
         f[fs + t] = 0.0
     for g in range(groups):
         start_rows(k, ks + 256 + g, groups, ks)
-        dot_rows(h, hs + g * group, cols, a, ax + g * group * 32, group, k, ks)
+        dot_rows(h, hs + g * group, cols, x + g * group * 16, group, k, ks)
         if minima == 0:
             add_scaled(k, ks, f, d + g, groups, scale + g * 32, fs)
         elif minima == 1:
