@@ -1,0 +1,39 @@
+"""How far apart two results may be, each with its reason. Limits belong to a path, not to a mood: add one here, with
+its reason and the worst value seen, instead of writing a number into a test.
+
+Unless a unit is given, a limit bounds the largest absolute difference between logits, which are of size 6 in the toys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REFERENCE_TRANSFORMERS: Final = 1e-10
+"""Reference against transformers with every float32 in it replaced by float64: what is left is the order of additions.
+Seen: 2.2e-14. Anything above 1e-12 would already mean that a formula differs."""
+
+REFERENCE_ORDERED: Final = 1e-12
+"""The reference's two arithmetics (BLAS and numpy, or IEEE-exact steps in one order) on a toy. Seen: 2e-14."""
+
+SAME_MODEL: Final = 1e-11
+"""Reference logits of a toy's HF directory and GGUF file: GGUF keeps the norms' eps in float32. Seen: 2.5e-12."""
+
+FLOAT32_DIVISORS: Final = 1e-5
+"""The same where GGUF holds llama3 scaling as float32 divisors (rope_freqs.weight): a relative 4e-8 in two frequencies,
+times positions up to 40. Seen: 1.8e-6."""
+
+ENGINE_EXACT_F64: Final = 1e-9
+"""Engine, exact products and float64 cache, against the reference: both compute in float64, in different orders."""
+
+ENGINE_EXACT_F32: Final = 1e-5
+"""The same with keys and values rounded to float32 (6e-8 of each) in the cache."""
+
+LLAMA_CPP: Final = 1e-3
+"""Against llama.cpp on a float32 copy of a toy: its activations and sums are float32. Seen: 9e-6."""
+
+LLAMA_CPP_GEMMA: Final = 2e-2
+"""The same for Gemma, whose GELU llama.cpp looks up in a table of float16. Seen: 3.1e-3."""
+
+EXACT_WIDENING: Final = 3 * 2.0**-24
+"""reference/quants.py against gguf's dequantiser, relative to the larger of a weight's two products: gguf rounds the
+scale times the small integer, its product with the code, and the difference to float32, half a unit (2^-24) each."""
