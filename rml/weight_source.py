@@ -140,7 +140,7 @@ class WeightSource:
         return next((name for name in names if name in self.tensors), None)
 
     def _find(self, name: str, stack: Shape, rows: int, cols: Shape) -> tuple[StoredTensor, Place]:
-        """The stored tensor [*stack, total rows, *cols] with the GGUF tensor [*stack, rows, *cols] in it; consumes that."""
+        """The stored tensor [*stack, total, *cols] with the GGUF one [*stack, rows, *cols] in it; consumes that."""
         find = hf_places if self.metadata is None else gguf_places
         places = find(name, rows, self.config)
         for place in places:
