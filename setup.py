@@ -45,7 +45,12 @@ COMPILED = {
     "rml/kernels/norms.py": "RMSNorm and the element-wise steps between products",
     "rml/kernels/rope.py": "rotates queries and keys",
     "rml/kernels/cache_rows.py": "writes keys and values into the cache",
+    "rml/kernels/attend_rows.py": "widened cache rows, scores and weighted sums",
     "rml/kernels/attend.py": "online-softmax attention",
+    "rml/kernels/opcodes.py": "constants of the program: inlined where they are used",
+    "rml/kernels/tokenwise.py": "steps shared among the ranks token by token",
+    "rml/kernels/rowwise.py": "steps shared among the ranks row by row",
+    "rml/kernels/experts.py": "products with chosen experts",
     "rml/kernels/program.py": "runs the steps of a whole forward pass",
 }
 
@@ -77,7 +82,9 @@ def release(c: str) -> str:
     c = "\n".join(lines)
     errors = c.count("PyErr_SetNone(PyExc_IndexError)")
     if checks != errors:
-        raise SystemExit(f"release step: {errors} index checks but {checks} rewritten: this mypyc writes them another way")
+        raise SystemExit(
+            f"release step: {errors} index checks but {checks} rewritten: this mypyc writes them another way"
+        )
     c = re.sub(r"\bCPyPtr\b", "char *", c)
     c = re.sub(r"(?m)^(\s*cpy_r_r\d+) = cpy_r_r\d+ == -113(\.0)?;$", r"\1 = 0;", c)
     tagged = r"(\w+) = (\w+) << 1;\n\s*(\w+) = CPyFloat_FromTagged\(\1\);\n\s*CPyTagged_DECREF\(\1\);"
@@ -114,7 +121,9 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
     compiler = compiler_command()
     march = march_flag(compiler)
     about |= {
-        "compiler": subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0],
+        "compiler": subprocess.run(
+            [*compiler, "--version"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()[0],
         "march": march.removeprefix("-march="),
         "cpu_flags": required_cpu_flags(compiler, march),
         "mypy": version("mypy"),
@@ -124,7 +133,12 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
 
     # multi_file: each kernel file is its own C file, so that one big file does not eat memory and time
     extensions: list[Extension] = mypycify(
-        [file for file in COMPILED if Path(file).exists()], opt_level="3", debug_level="0", multi_file=True, group_name="rml"
+        # skip: the kernels import one another and nothing else; the rest of the package is no matter of this build
+        ["--follow-imports=skip", *(file for file in COMPILED if Path(file).exists())],
+        opt_level="3",
+        debug_level="0",
+        multi_file=True,
+        group_name="rml",
     )
     for extension in extensions:
         # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit

@@ -35,3 +35,7 @@ class KernelsUnavailable(ImportError):
 
 class LoadWarning(UserWarning):
     """Something in a model's files is unusual or unknown, and loading goes on."""
+
+
+class EngineError(RmlError, RuntimeError):
+    """A running computation failed: a rank died, or a value left the range of its storage. The message says which."""

@@ -164,7 +164,10 @@ def _signatures(module: str) -> dict[str, tuple[list[tuple[str, str]], str]]:
     """Function name -> ([(parameter, type)], result type), read from the source: compiled functions have none."""
     tree = ast.parse((FOLDER / f"{module}.py").read_text())
     return {
-        node.name: ([(a.arg, ast.unparse(a.annotation)) for a in node.args.args if a.annotation], ast.unparse(node.returns))
+        node.name: (
+            [(a.arg, ast.unparse(a.annotation)) for a in node.args.args if a.annotation],
+            ast.unparse(node.returns),
+        )
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and node.returns is not None
     }
@@ -204,7 +207,7 @@ class Kernel:
         if kind in ITEM and value.dtype != ITEM[kind]:
             raise TypeError(f"{self.name}: {self.parameters[position]} is {kind}, given {value.dtype}")
         if BUILD.mode == "interpreted":
-            return _bytes_of(value) if kind == "bytes" else memoryview(value.reshape(-1))
+            return _bytes_of(value) if kind == "bytes" else memoryview(value.reshape(-1).data)
         if kind == "bytes":
             start = value.ctypes.data if BUILD.mode == "release" else id(_bytes_of(value)) + BYTES_HEADER
             return ctypes.c_void_p(start - BYTES_HEADER)

@@ -1,0 +1,325 @@
+"""DecoderLM: one model class for every family; the switches of its config say what differs.
+
+Legend: n tokens of a call, H hidden size, A heads of size D, K kv heads, I FFN width, E experts of width M, V vocabulary.
+
+    x (n, H) ── norm ── q (n, A·D), k, v (n, K·D) ── q/k norm ── rope ── cache ── attend ── output projection ──┐ added
+    │                                                                                    [post norm] ──────────┤ to x
+    └── norm ── gate, up (n, I) ── act(gate) · up ── down projection ── [post norm] ───────────────────────────┘
+                 or: router (n, E) ── k experts of width M, weighted
+
+`ForwardPass` writes these steps down once, as a program that every rank then runs natively; reading it is reading the
+forward pass. Barriers stand where a step reads what other ranks wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rml.arenas import Floats, Region, f16_table
+from rml.config import ModelConfig
+from rml.engine import Engine
+from rml.errors import InvalidArgument
+from rml.kernels import attend, cache_rows, matmul
+from rml.kernels.opcodes import GELU_TANH, SILU
+from rml.kv_cache import CacheType, KvCache
+from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
+from rml.rope import Rope
+from rml.steps import Address, Steps
+from rml.threads import choose_ranks
+from rml.weight_source import WeightSource, open_weights
+
+Logits = npt.NDArray[np.float64]
+
+CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
+LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
+
+
+class ForwardPass:
+    """The program of one forward pass for up to `tokens` tokens, and the regions it works in."""
+
+    def __init__(
+        self, config: ModelConfig, weights: Weights, address: Address, tokens: int, logit_tokens: int, exact: bool
+    ) -> None:
+        c = self.config = config
+        self.weights = weights
+        self.capacity, self.logit_capacity = tokens, logit_tokens
+        k = c.experts_per_token
+        ffn_width = k * c.expert_size if c.num_experts else c.intermediate_size
+        self.widest = max(c.hidden_size, c.q_size, ffn_width)
+        s = self.steps = Steps(address, tokens, exact, self.widest, has_experts=bool(c.num_experts))
+        self.half = s.floats.vector(f16_table())
+        self.tokens = s.ids.take(tokens)
+        self.x = s.region(c.hidden_size)
+        self.normed = s.region(c.hidden_size)
+        # where a block's output goes: straight into the residual stream, or to a branch that is normed first
+        self.adds = not c.sandwich_norms
+        self.branch = self.x if self.adds else s.region(c.hidden_size)
+        self.q, self.k, self.v = s.region(c.q_size), s.region(c.kv_size), s.region(c.kv_size)
+        self.attended = s.region(c.q_size)
+        self.gate, self.up = s.region(ffn_width), s.region(ffn_width)
+        self.shared = s.region(attend.attend_shared(c.num_heads, c.head_dim), 1)
+        self.angles = s.region(c.head_dim)  # cos, then sin, of every pair, for the call's positions
+        self.local_angles = s.region(c.head_dim) if c.rope_local_theta is not None else self.angles
+        if c.num_experts:
+            self.scores, self.expert_weights = s.region(c.num_experts), s.region(k)
+            self.chosen = s.ids.take(tokens * k)
+        self.last, self.logits = s.region(c.hidden_size, 1), s.region(c.vocab_size, logit_tokens)
+        self.write()
+
+    def write(self) -> None:
+        """Embed, every layer, then the head twice: for the last token alone, and for all of them."""
+        c, s, w = self.config, self.steps, self.weights
+        s.embed(w.embedding, c.embedding_scale, self.x)
+        s.tap("embed", self.x)
+        for index, layer in enumerate(w.layers):
+            self.attention_half(index, layer)
+            self.ffn_half(index, layer)
+        self.body_end = s.position()
+        s.last_row(self.x, self.last)
+        self.head(self.last)
+        self.last_end = s.position()
+        self.head(self.x)
+        self.all_end = s.position()
+
+    def attention_half(self, index: int, layer: Layer) -> None:
+        """x += output(attend(rope(q(norm x)), rope(k(norm x)), v(norm x)))."""
+        c, s = self.config, self.steps
+        sliding = bool(c.sliding_window) and c.sliding_layers[index]
+        s.norm(self.x, layer.attention_norm, self.normed, c.rms_norm_eps)
+        s.tap(f"blk.{index}.attn_norm", self.normed)
+        s.prepare(self.normed, (layer.q, layer.k, layer.v))
+        s.matmul(layer.q, self.normed, self.q, layer.q_bias)
+        s.matmul(layer.k, self.normed, self.k, layer.k_bias)
+        s.matmul(layer.v, self.normed, self.v, layer.v_bias)
+        s.barrier()
+        self.tap_qkv(index, "")
+        if layer.q_norm is not None and layer.k_norm is not None:
+            per_head = c.qk_norm == "head"
+            s.norm(self.q, layer.q_norm, self.q, c.rms_norm_eps, c.num_heads if per_head else 1)
+            s.norm(self.k, layer.k_norm, self.k, c.rms_norm_eps, c.num_kv_heads if per_head else 1)
+        angles = self.local_angles if sliding else self.angles
+        s.rope(self.q, c.head_dim, angles, c.rope_interleaved)
+        s.rope(self.k, c.head_dim, angles, c.rope_interleaved)
+        s.store(self.k, self.v, index)
+        s.barrier()
+        self.tap_qkv(index, "_rope")
+        s.attend(self.q, self.attended, index, c.sliding_window if sliding else 0, c.attention_scale, self.shared)
+        s.tap(f"blk.{index}.attn_out", self.attended)
+        s.prepare(self.attended, (layer.output,))
+        s.matmul(layer.output, self.attended, self.branch, layer.output_bias, self.adds)
+        self.close_branch(layer.post_attention_norm, f"blk.{index}.o_proj")
+        s.tap(f"blk.{index}.residual", self.x)
+
+    def ffn_half(self, index: int, layer: Layer) -> None:
+        """x += down(act(gate(norm x)) * up(norm x)), or the same by experts."""
+        c, s = self.config, self.steps
+        s.norm(self.x, layer.ffn_norm, self.normed, c.rms_norm_eps)
+        s.tap(f"blk.{index}.ffn_norm", self.normed)
+        if isinstance(layer.ffn, DenseFfn):
+            self.dense_ffn(layer.ffn)
+        else:
+            self.moe_ffn(index, layer.ffn)
+        self.close_branch(layer.post_ffn_norm, f"blk.{index}.ffn_out")
+        s.tap(f"blk.{index}.out", self.x)
+
+    def dense_ffn(self, ffn: DenseFfn) -> None:
+        """The gated FFN of every token."""
+        s = self.steps
+        s.prepare(self.normed, (ffn.gate, ffn.up))
+        s.matmul(ffn.gate, self.normed, self.gate)
+        s.matmul(ffn.up, self.normed, self.up)
+        s.glu(self.gate, self.up, self.activation)
+        s.barrier()
+        s.prepare(self.gate, (ffn.down,))
+        s.matmul(ffn.down, self.gate, self.branch, accumulate=self.adds)
+
+    def moe_ffn(self, index: int, ffn: MoeFfn) -> None:
+        """Every token through its k best experts; their outputs added in rising order of expert."""
+        c, s, k = self.config, self.steps, self.config.experts_per_token
+        s.prepare(self.normed, (ffn.router,))
+        s.matmul(ffn.router, self.normed, self.scores)
+        s.barrier()
+        s.route(self.scores, self.chosen, self.expert_weights, c.normalize_expert_weights)
+        s.tap(f"blk.{index}.router_probs", self.scores)
+        s.prepare(self.normed, (ffn.gate, ffn.up), vectors=True)
+        s.experts_up(ffn.gate, self.normed, self.gate, k, self.chosen)
+        s.experts_up(ffn.up, self.normed, self.up, k, self.chosen)
+        s.glu(self.gate, self.up, self.activation, items=k)
+        s.barrier()
+        s.prepare(self.gate, (ffn.down,), items=k, vectors=True)
+        if not self.adds:
+            s.fill(self.branch)
+        s.experts_down(ffn.down, self.gate, self.branch, k, self.chosen, self.expert_weights)
+
+    def head(self, x: Region) -> None:
+        """logits = head(norm x), capped where the config says so."""
+        c, s, w = self.config, self.steps, self.weights
+        s.norm(x, w.final_norm, self.normed, c.rms_norm_eps)
+        s.tap("final_norm", self.normed)
+        s.prepare(self.normed, (w.head,))
+        s.matmul(w.head, self.normed, self.logits)
+        if c.final_logit_softcapping:
+            s.softcap(self.logits, c.final_logit_softcapping)
+        s.barrier()
+
+    def close_branch(self, post_norm: Floats | None, name: str) -> None:
+        """All ranks are done with the block; with sandwich norms its output is normed and only then added to x."""
+        s = self.steps
+        s.barrier()
+        if post_norm is not None:
+            s.tap(name, self.branch)
+            s.norm(self.branch, post_norm, self.branch, self.config.rms_norm_eps)
+            s.add(self.x, self.branch)
+
+    def tap_qkv(self, index: int, suffix: str) -> None:
+        """Names q and k (and v, which has no rotation)."""
+        self.steps.tap(f"blk.{index}.q{suffix}", self.q)
+        self.steps.tap(f"blk.{index}.k{suffix}", self.k)
+        if not suffix:
+            self.steps.tap(f"blk.{index}.v", self.v)
+
+    @property
+    def activation(self) -> int:
+        """The opcode operand of the FFN's activation."""
+        return GELU_TANH if self.config.activation == "gelu_tanh" else SILU
+
+
+def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
+    """Entries of f, h and k that one rank's scratch needs, for the most demanding step."""
+    products = matmul.scratch_f(widest) + 64
+    attention = max(attend.attend_scratch(c.num_heads, c.head_dim), cache_rows.STORE_SCRATCH + c.kv_size)
+    return max(products, attention, 2048), matmul.scratch_h(widest), matmul.scratch_k(widest)
+
+
+class DecoderLM:
+    """A loaded model. `load` opens it, `new_cache` gives a memory of keys and values, `forward` runs tokens.
+
+    A model and its caches serve one caller at a time; several models may live in one process.
+    """
+
+    def __init__(
+        self, source: WeightSource, threads: int | None = None, dot: str | None = None, deterministic: bool = False
+    ) -> None:
+        """See `load`."""
+        if dot not in (None, "int8", "exact"):
+            raise InvalidArgument(f'dot={dot!r}: expected "int8" (quantised weights times int8 activations) or "exact"')
+        self.weights = source
+        self.config = source.config
+        self.dot = dot or "int8"
+        self.deterministic = deterministic
+        self.layers = load_weights(source)
+        self.ropes = [Rope(self.config, self.layers.rope_freqs)]
+        if self.config.rope_local_theta is not None:
+            self.ropes.append(Rope.local(self.config))
+        self.engine = Engine(self.layers.files(), choose_ranks(threads))
+        self.passes: ForwardPass | None = None
+
+    @property
+    def threads(self) -> int:
+        """The number of ranks."""
+        return self.engine.ranks
+
+    def new_cache(self, capacity: int, dtype: CacheType = "f32") -> KvCache:
+        """A KV cache for `capacity` tokens; dtype "f64", "f32", "f16" or "int8". Memory is used as positions fill."""
+        return KvCache(self.config, capacity, dtype)
+
+    def forward(
+        self,
+        tokens: Sequence[int] | npt.NDArray[np.integer],
+        cache: KvCache,
+        all_logits: bool = False,
+        out: Logits | None = None,
+    ) -> Logits:
+        """Runs n tokens at positions cache.size onward; returns logits (vocab,) of the last, or (n, vocab) with all_logits.
+
+        A prefill and a decode step are the same call. out: a float64 array of that shape to write to.
+        Raises InvalidArgument (a ValueError) for empty input, an id outside the vocabulary, a wrong `out`, or a cache
+        made for another model; CacheFull when the cache has no room. In every case nothing has changed.
+        """
+        ids = self._check_tokens(tokens)
+        out = self._check_out(len(ids), all_logits, out)
+        if cache.config is not self.config and cache.config != self.config:
+            raise InvalidArgument("cache: made for another model; use this model's new_cache()")
+        start = cache.extend(len(ids))
+        try:
+            self._run(ids, cache, start, all_logits, out)
+        except BaseException:
+            cache.truncate(start)
+            raise
+        return out
+
+    def _check_tokens(self, tokens: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or ids.size == 0:
+            raise InvalidArgument(f"tokens: expected one or more ids in one dimension, found shape {ids.shape}")
+        if ids.dtype.kind not in "iu":
+            raise InvalidArgument(f"tokens: expected integers, found {ids.dtype}")
+        wrong = np.flatnonzero((ids < 0) | (ids >= self.config.vocab_size))
+        if wrong.size:
+            at = int(wrong[0])
+            raise InvalidArgument(f"tokens[{at}] = {ids[at]}: outside the vocabulary of {self.config.vocab_size} ids")
+        return ids.astype(np.int64)
+
+    def _check_out(self, n: int, all_logits: bool, out: Logits | None) -> Logits:
+        shape = (n, self.config.vocab_size) if all_logits else (self.config.vocab_size,)
+        if out is None:
+            return np.empty(shape)
+        if out.shape != shape or out.dtype != np.float64 or not out.flags.writeable:
+            raise InvalidArgument(
+                f"out: expected a writable float64 array of shape {shape}, found {out.dtype} {out.shape}"
+            )
+        return out
+
+    def _run(self, ids: npt.NDArray[np.int64], cache: KvCache, start: int, all_logits: bool, out: Logits) -> None:
+        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if all_logits else CALL_TOKENS
+        run = self._reserve(min(len(ids), most), min(len(ids), most) if all_logits else 1)
+        self.engine.use_cache(cache)
+        for first in range(0, len(ids), most):
+            piece = ids[first : first + most]
+            n, position = len(piece), start + first
+            self._place(run, piece, position)
+            if all_logits:
+                self.engine.run(0, run.body_end, n, position)
+                self.engine.run(run.last_end, run.all_end, n, position)
+                out[first : first + n] = self.engine.view(run.logits, n)
+            else:
+                self.engine.run(0, run.last_end if first + n == len(ids) else run.body_end, n, position)
+        if not all_logits:
+            out[:] = self.engine.view(run.logits, 1)[0]
+
+    def _place(self, run: ForwardPass, ids: npt.NDArray[np.int64], position: int) -> None:
+        """Writes a call's inputs into the arenas: token ids, and cos and sin of every rotary pair at its positions."""
+        n, pairs = len(ids), self.config.head_dim // 2
+        self.engine.ids[run.tokens : run.tokens + n] = ids
+        for rope, region in zip(self.ropes, (run.angles, run.local_angles), strict=False):
+            table = self.engine.view(region, n)
+            rope.angles(position, n, table[:, :pairs], table[:, pairs:])
+
+    def _reserve(self, tokens: int, logit_tokens: int) -> ForwardPass:
+        """A program and arenas for calls of this size: those in place unless this is the largest call so far."""
+        run = self.passes
+        if run is None or run.capacity < tokens or run.logit_capacity < logit_tokens:
+            if run is not None:
+                tokens, logit_tokens = max(tokens, run.capacity), max(logit_tokens, run.logit_capacity)
+            run = ForwardPass(self.config, self.layers, self.engine.address, tokens, logit_tokens, self.dot == "exact")
+            self.engine.install(run.steps, run.half, scratch_sizes(self.config, run.widest))
+            self.passes = run
+        return run
+
+
+def load(
+    path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
+) -> DecoderLM:
+    """Opens a GGUF file or a Hugging Face directory (config.json and safetensors); weights stay in the mapped files.
+
+    threads: ranks that share the work; None takes every available core.
+    dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights by float64.
+    deterministic: also forbids the one exception to "the same bits for any way of cutting the prompt" (BLAS in a long
+    prefill through F32, F16 and BF16 matrices).
+    Raises BadFile, Unsupported or InvalidArgument, with file, tensor or key, and what to do next.
+    """
+    return DecoderLM(open_weights(path), threads, dot, deterministic)

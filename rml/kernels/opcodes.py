@@ -1,0 +1,58 @@
+"""Numbers shared by the writer of a program (rml.steps) and the kernels that run it.
+
+A program is i64[steps][WIDTH]: the opcode, then its operands. Offsets count entries of the arena that the operand lives
+in: f (float64), h (i16: int8 activations), k (i32: their sums) or ids (i64); `start` is a byte offset in the weights.
+"""
+
+from typing import Final
+
+WIDTH: Final = 18
+
+# opcode          operands, from entry 1 on
+BARRIER: Final = 0
+EMBED: Final = 1  # kind, start, cols, row bytes, scale(f), x
+NORM: Final = 2  # x, weight, out, count, eps(f), items per token
+QUANTIZE: Final = 3  # x, cols, group, h, scales, sums, items per token, always as vectors
+MATMUL: Final = 4  # kind, start, rows, cols, int8, x, h, scales, sums, y, y stride, accumulate
+BIAS: Final = 5  # y, bias, rows, y stride
+GLU: Final = 6  # gate, up, count, activation, items per token: gate = act(gate) * up
+ROPE: Final = 7  # x, heads, head dim, table, interleaved
+STORE: Final = 8  # k, v, layer
+ATTEND: Final = 9  # q, out, layer, window, scale(f), shared scratch
+ADD: Final = 10  # x, y, count: x += y
+LAST_ROW: Final = 11  # x, count, target: from here on there is one token, the last
+SOFTCAP: Final = 12  # y, rows, cap(f)
+ROUTE: Final = 13  # scores, experts, chosen(ids), k, weights, renormalise
+EXPERTS_UP: Final = 14  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts
+EXPERTS_DOWN: Final = 15  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts, weights
+FILL: Final = 16  # y, rows, y stride: zero
+FINISH: Final = 17  # out, shared scratch, window: completes a lone token's attention
+
+SILU: Final = 0
+GELU_TANH: Final = 1
+
+# entries of `control`, i64[CONTROL]: the run and the sizes that every step may need
+WORK: Final = 0  # counts the pieces of work published to the other ranks
+FIRST: Final = 2  # the steps to run, [FIRST, LAST)
+LAST: Final = 3
+TOKENS: Final = 4  # number of tokens n; their ids are ids[0:n]
+POSITION: Final = 5  # of the first of them
+STATUS: Final = 6  # 0, or what went wrong
+GENERATION: Final = 7  # counts the changes of the arrays: arguments prepared before the last one are void
+HALF: Final = 8  # f: the 65,536 f16 values as float64
+SCRATCH: Final = 9  # f: scratch of rank 0
+SCRATCH_STRIDE: Final = 10
+HSCRATCH: Final = 11  # h: scratch of rank 0
+HSCRATCH_STRIDE: Final = 12
+KSCRATCH: Final = 13  # k: scratch of rank 0
+KSCRATCH_STRIDE: Final = 14
+CACHE_DTYPE: Final = 16
+NUM_LAYERS: Final = 17
+PAGE_SIZE: Final = 18
+KV_HEADS: Final = 19
+GROUP: Final = 20  # query heads per key head
+HEAD_DIM: Final = 21
+CONTROL: Final = 32
+
+TILE: Final = 32  # tokens in lanes
+FEW: Final = 8  # below this many tokens, products go token by token

@@ -1,0 +1,169 @@
+"""The steps that work row by row of a weight matrix: products, biases, the gate, the soft cap.
+
+Every rank takes the same rows of equally tall outputs in each of these steps, so a rank may go on from gate and up to
+act(gate) * up without a barrier. Shares are whole lines of 8 float64: two ranks never write to one cache line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+from rml.kernels import matmul
+from rml.kernels.exp import exp_into
+from rml.kernels.opcodes import (
+    FEW,
+    GELU_TANH,
+    HALF,
+    HSCRATCH,
+    HSCRATCH_STRIDE,
+    KSCRATCH,
+    KSCRATCH_STRIDE,
+    SCRATCH,
+    SCRATCH_STRIDE,
+)
+from rml.kernels.quantize import parts_of
+
+PIECE: Final = 256  # values of an activation function taken at once
+
+
+def first_row(rows: i64, rank: i64, ranks: i64) -> i64:
+    """The first row of this rank's share; the next rank's first is this one's end."""
+    first: i64 = (((rows + 7) >> 3) * rank + ranks - 1) // ranks * 8
+    if first > rows:
+        return rows
+    return first
+
+
+def product(
+    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], w: vec[u8], wb: bytes,
+    f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+) -> None:  # fmt: skip
+    """y (+)= matrix x for rows first..last-1 and every token."""
+    kind: i64 = steps[p + 1]
+    start: i64 = steps[p + 2]
+    cols: i64 = steps[p + 4]
+    x: i64 = steps[p + 6]
+    hx: i64 = steps[p + 7]
+    scales: i64 = steps[p + 8]
+    sums: i64 = steps[p + 9]
+    y: i64 = steps[p + 10]
+    stride: i64 = steps[p + 11]
+    accumulate: i64 = steps[p + 12]
+    half: i64 = control[HALF]
+    fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
+    ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
+    if steps[p + 5] == 0 and (n > 1 or matmul.group_of(kind) > 0):
+        matmul.exact_rows(
+            kind, w, wb, start, first, last, cols, n, k, kb, f, x, cols, half, y, stride, accumulate, ks, fs
+        )
+    elif steps[p + 5] == 1 and n >= FEW:
+        hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
+        matmul.tile(
+            kind, w, start, first, last, cols, n, h, hx, k, sums, f, scales, half, y, stride, accumulate,
+            hs, ks, fs,
+        )  # fmt: skip
+    else:
+        groups: i64 = 0
+        parts: i64 = 0
+        if steps[p + 5] == 1:
+            groups = cols // matmul.group_of(kind)
+            parts = groups * parts_of(matmul.group_of(kind))
+        for t in range(n):
+            matmul.matvec(
+                kind, w, wb, start, first, last, cols, h, hx + t * cols, k, kb, sums + t * parts,
+                f, x + t * cols, scales + t * groups, half, y + t * stride, accumulate, ks, fs,
+            )  # fmt: skip
+
+
+def bias(steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float]) -> None:
+    """y += bias for rows first..last-1 and every token."""
+    for t in range(n):
+        add_piece(f, steps[p + 1] + t * steps[p + 4] + first, steps[p + 2] + first, last - first)
+
+
+def add_piece(f: vec[float], y: i64, x: i64, count: i64) -> None:
+    """y += x."""
+    for j in range(count):
+        f[y + j] += f[x + j]
+
+
+def zero(steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float]) -> None:
+    """y = 0 for rows first..last-1 and every token."""
+    for t in range(n):
+        y: i64 = steps[p + 1] + t * steps[p + 3]
+        for r in range(first, last):
+            f[y + r] = 0.0
+
+
+def glu(
+    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float], fb: bytes, fi: vec[i64], scratch: i64
+) -> None:
+    """gate = act(gate) * up for rows first..last-1 of every token (and every chosen expert)."""
+    width: i64 = steps[p + 3]
+    for row in range(n * steps[p + 5]):
+        at: i64 = first
+        while at < last:
+            count: i64 = last - at
+            if count > PIECE:
+                count = PIECE
+            gate: i64 = steps[p + 1] + row * width + at
+            up: i64 = steps[p + 2] + row * width + at
+            if steps[p + 4] == GELU_TANH:
+                gelu_argument(f, gate, count, scratch)
+            else:
+                negated(f, gate, count, scratch)
+            exp_into(f, fb, fi, scratch, scratch, count, scratch + PIECE)
+            gated(f, gate, up, count, scratch)
+            at += PIECE
+
+
+def negated(f: vec[float], x: i64, count: i64, out: i64) -> None:
+    """out = -x."""
+    for j in range(count):
+        f[out + j] = -f[x + j]
+
+
+def gated(f: vec[float], x: i64, up: i64, count: i64, e: i64) -> None:
+    """x = x / (1 + e) * up: with e = exp(-x) SiLU(x) * up, with e = exp(-2 u) GELU(x) * up, as (1 + tanh u) / 2 = 1 / (1 + e)."""
+    for j in range(count):
+        f[x + j] = f[x + j] / (1.0 + f[e + j]) * f[up + j]
+
+
+def gelu_argument(f: vec[float], x: i64, count: i64, out: i64) -> None:
+    """out = -2 u with u = sqrt(2 / pi) (x + 0.044715 x^3), the argument of GELU's tanh (Hendrycks and Gimpel 2016)."""
+    for j in range(count):
+        v: float = f[x + j]
+        f[out + j] = -1.5957691216057308 * (v + 0.044715 * v * v * v)
+
+
+def softcap(
+    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float], fb: bytes, fi: vec[i64], scratch: i64
+) -> None:
+    """y = c tanh(y / c) = c (2 / (1 + exp(-2 y / c)) - 1) for rows first..last-1 and every token."""
+    cap: float = f[steps[p + 3]]
+    for t in range(n):
+        at: i64 = first
+        while at < last:
+            count: i64 = last - at
+            if count > PIECE:
+                count = PIECE
+            y: i64 = steps[p + 1] + t * steps[p + 2] + at
+            cap_argument(f, y, count, cap, scratch)
+            exp_into(f, fb, fi, scratch, scratch, count, scratch + PIECE)
+            cap_values(f, y, count, cap, scratch)
+            at += PIECE
+
+
+def cap_argument(f: vec[float], y: i64, count: i64, cap: float, out: i64) -> None:
+    """out = -2 y / c."""
+    for j in range(count):
+        f[out + j] = -2.0 * f[y + j] / cap
+
+
+def cap_values(f: vec[float], y: i64, count: i64, cap: float, e: i64) -> None:
+    """y = c (2 / (1 + e) - 1)."""
+    for j in range(count):
+        f[y + j] = cap * (2.0 / (1.0 + f[e + j]) - 1.0)

@@ -1,0 +1,101 @@
+"""The steps that work token by token: embedding, norms, rounding to int8, rotary embeddings, routing.
+
+The tokens are shared among the ranks in whole tiles of 32, the same way in each of these steps: so one rank may go
+from one to the next without a barrier, and a tile's lanes are written by one rank alone.
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+from rml.kernels import quantize
+from rml.kernels.matmul import widen
+from rml.kernels.norms import add, choose_experts, move, rms_norm, scale, softmax_in_place
+from rml.kernels.opcodes import FEW, HALF, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, TILE
+
+
+def first_token(n: i64, rank: i64, ranks: i64) -> i64:
+    """The first token of this rank's share; the next rank's first is this one's end."""
+    tiles: i64 = (n + TILE - 1) // TILE
+    first: i64 = (tiles * rank + ranks - 1) // ranks * TILE
+    if first > n:
+        return n
+    return first
+
+
+def embed(
+    steps: vec[i64], p: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
+    w: vec[u8], wb: bytes, f: vec[float], k: vec[i32], kb: bytes,
+) -> None:  # fmt: skip
+    """x[t] = row ids[t] of the embedding matrix * scale."""
+    cols: i64 = steps[p + 3]
+    ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
+    for t in range(first, last):
+        x: i64 = steps[p + 6] + t * cols
+        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, k, kb, ks, f, control[HALF], x)
+        scale(f, x, cols, f[steps[p + 5]])
+
+
+def norm(steps: vec[i64], p: i64, first: i64, last: i64, lane: i64, f: vec[float]) -> None:
+    """out = RMSNorm of each of `items` pieces of each token's row."""
+    count: i64 = steps[p + 4]
+    items: i64 = steps[p + 6]
+    for item in range(first * items, last * items):
+        rms_norm(
+            f, steps[p + 1] + item * count, steps[p + 2], steps[p + 3] + item * count, count, f[steps[p + 5]], lane
+        )
+
+
+def round_inputs(
+    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64],
+    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], k: vec[i32], scratch: i64,
+) -> None:  # fmt: skip
+    """The int8 activations of the tokens' rows: tiles for many tokens, else one vector after another."""
+    x: i64 = steps[p + 1]
+    cols: i64 = steps[p + 2]
+    group: i64 = steps[p + 3]
+    items: i64 = steps[p + 7]
+    groups: i64 = cols // group
+    parts: i64 = groups * quantize.parts_of(group)
+    if n >= FEW and steps[p + 8] == 0:
+        hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
+        t: i64 = first
+        while t < last:
+            tokens: i64 = last - t
+            if tokens > TILE:
+                tokens = TILE
+            quantize.quantize_tile(
+                f, fb, fi, x + t * cols, cols, tokens, cols, group, h, steps[p + 4] + t * cols // 2,
+                k, steps[p + 6] + t * parts, steps[p + 5] + t * groups, hs, scratch,
+            )  # fmt: skip
+            t += TILE
+        return
+    for row in range(first * items, last * items):
+        quantize.quantize_row(
+            f, fb, fi, x + row * cols, cols, group, h, steps[p + 4] + row * cols,
+            k, steps[p + 6] + row * parts, steps[p + 5] + row * groups, scratch,
+        )  # fmt: skip
+
+
+def add_rows(steps: vec[i64], p: i64, first: i64, last: i64, f: vec[float]) -> None:
+    """x += y."""
+    count: i64 = steps[p + 3]
+    add(f, steps[p + 1] + first * count, steps[p + 2] + first * count, (last - first) * count)
+
+
+def last_row(steps: vec[i64], p: i64, n: i64, f: vec[float]) -> None:
+    """target = the last token's row of x."""
+    move(f, steps[p + 1] + (n - 1) * steps[p + 2], steps[p + 3], steps[p + 2])
+
+
+def route(
+    steps: vec[i64], p: i64, first: i64, last: i64, ids: vec[i64], f: vec[float], fb: bytes, fi: vec[i64], scratch: i64
+) -> None:
+    """Scores become probabilities (softmax over all experts); ids and weights of the k best of each token."""
+    experts: i64 = steps[p + 2]
+    k: i64 = steps[p + 4]
+    for t in range(first, last):
+        scores: i64 = steps[p + 1] + t * experts
+        softmax_in_place(f, fb, fi, scores, experts, scratch)
+        choose_experts(f, scores, experts, ids, steps[p + 3] + t * k, k, steps[p + 5] + t * k, steps[p + 6])

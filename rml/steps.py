@@ -1,0 +1,217 @@
+"""Writes the program of a forward pass: one record per step, run natively by every rank (rml/kernels/program.py).
+
+The writer knows arenas, records and barriers, so that the decoder can read like the specification. n and the position
+are not in the program: the same one serves a prefill and a decode step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rml.arenas import Constants, Floats, Ints, Plan, Region
+from rml.formats import StoredType
+from rml.kernels import opcodes as op
+from rml.weight_source import Experts, MappedFile, Matrix
+
+Address = Callable[[MappedFile, int], int]  # a file's byte offset -> the offset in the kernels' weight memory
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where a region's values lie rounded to int8: offsets in h, f and k."""
+
+    h: int
+    scales: int
+    sums: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """A named activation: `region` holds it when step `step` is about to run; `items` rows per token."""
+
+    step: int
+    name: str
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product in the program, for those who run it in another way (BLAS, formats without kernels)."""
+
+    step: int
+    matrix: Matrix
+    x: Region
+    y: Region
+    accumulate: bool
+
+
+class Steps:
+    """The program under construction, for calls of up to `tokens` tokens.
+
+    address: where a file's bytes lie in the kernels' weight memory. exact: stored weights times float64 activations for
+    every type; otherwise quantised weights meet int8 activations. widest: the most values of one token that one
+    product's input can have. has_experts: some steps want every token's int8 values as a vector of its own.
+    """
+
+    def __init__(self, address: Address, tokens: int, exact: bool, widest: int, has_experts: bool) -> None:
+        self.address, self.tokens, self.exact = address, tokens, exact
+        self.widest, self.has_experts = widest, has_experts
+        self.f, self.h, self.k, self.ids = Plan(), Plan(), Plan(), Plan()
+        self.floats, self.integers = Constants(self.f), Constants(self.ids)
+        self.records: list[list[int]] = []
+        self.taps: list[Tap] = []
+        self.products: list[Product] = []
+        self.inputs: dict[int, Input] = {}  # by activation group
+
+    # ------------------------------------------------------------------------------------------------ memory
+
+    def region(self, width: int, tokens: int | None = None) -> Region:
+        """A float64 buffer of `width` entries per token."""
+        return Region(self.f.take(width * (tokens or self.tokens)), width)
+
+    def _input(self, group: int) -> Input:
+        """The int8 input area of an activation group; every region is rounded into the same area, one after another."""
+        if group not in self.inputs:
+            lanes = self.widest * -(-self.tokens // op.TILE) * op.TILE
+            vectors = self.widest * (self.tokens if self.has_experts else op.FEW)
+            self.inputs[group] = Input(
+                self.h.take(max(vectors, lanes // 2)), self.f.take(lanes // group), self.k.take(lanes // 16)
+            )
+        return self.inputs[group]
+
+    def _emit(self, opcode: int, *operands: int | bool) -> None:
+        self.records.append([opcode, *map(int, operands), *([0] * (op.WIDTH - 1 - len(operands)))])
+
+    def is_int8(self, stored: StoredType) -> bool:
+        """Whether weights of this type meet int8 activations."""
+        return bool(stored.activation_group) and not self.exact
+
+    # --------------------------------------------------------------------------------------------- structure
+
+    def barrier(self) -> None:
+        """All ranks have done the steps before when any goes on."""
+        self._emit(op.BARRIER)
+
+    def tap(self, name: str, region: Region) -> None:
+        """Names the values that `region` holds now (all ranks past a barrier)."""
+        self.taps.append(Tap(len(self.records), name, region))
+
+    def position(self) -> int:
+        """The number of steps so far: a place where a run may begin or end."""
+        return len(self.records)
+
+    # ------------------------------------------------------------------------------------------- token-wise
+
+    def embed(self, matrix: Matrix, scale: float, x: Region) -> None:
+        """x[t] = row of the token's id * scale."""
+        start, row = self.address(matrix.file, matrix.offset), matrix.format.row_bytes(matrix.cols)
+        self._emit(op.EMBED, matrix.format.id, start, matrix.cols, row, self.floats.number(scale), x.offset)
+
+    def norm(self, x: Region, weight: Floats, out: Region, eps: float, items: int = 1) -> None:
+        """out = RMSNorm(x) * weight, each of `items` equal pieces of a token's row on its own."""
+        self._emit(
+            op.NORM, x.offset, self.floats.vector(weight), out.offset, x.width // items, self.floats.number(eps), items
+        )
+
+    def prepare(self, x: Region, matrices: Iterable[Matrix | Experts], items: int = 1, vectors: bool = False) -> None:
+        """Rounds x to int8 in every way in which these matrices want it, then a barrier: x is ready for products.
+
+        items: rows per token (chosen experts). vectors: never in tiles (tokens go to experts one by one).
+        """
+        groups = {m.format.activation_group for m in matrices if self.is_int8(m.format)}
+        for group in sorted(groups):
+            a, cols = self._input(group), x.width // items
+            self._emit(op.QUANTIZE, x.offset, cols, group, a.h, a.scales, a.sums, items, vectors)
+        self.barrier()
+
+    def rope(self, x: Region, head_dim: int, table: Region, interleaved: bool) -> None:
+        """Rotates every head of x by the angles of its token's position."""
+        self._emit(op.ROPE, x.offset, x.width // head_dim, head_dim, table.offset, interleaved)
+
+    def add(self, x: Region, y: Region) -> None:
+        """x += y."""
+        self._emit(op.ADD, x.offset, y.offset, x.width)
+
+    def last_row(self, x: Region, target: Region) -> None:
+        """Copies the last token's row to `target`; the steps after this one see one token."""
+        self._emit(op.LAST_ROW, x.offset, x.width, target.offset)
+
+    # ---------------------------------------------------------------------------------------------- row-wise
+
+    def matmul(
+        self, matrix: Matrix, x: Region, y: Region, bias: Floats | None = None, accumulate: bool = False
+    ) -> None:
+        """y = matrix x (+ bias), or y += with `accumulate`. x has been prepared. No barrier: rows of y are shared alike."""
+        self.products.append(Product(len(self.records), matrix, x, y, accumulate))
+        a = self._operands(matrix.format)
+        start = self.address(matrix.file, matrix.offset)
+        self._emit(
+            op.MATMUL, matrix.format.id, start, matrix.rows, matrix.cols, self.is_int8(matrix.format),
+            x.offset, a.h, a.scales, a.sums, y.offset, y.width, accumulate,
+        )  # fmt: skip
+        if bias is not None:
+            self._emit(op.BIAS, y.offset, self.floats.vector(bias), matrix.rows, y.width)
+
+    def _operands(self, stored: StoredType) -> Input:
+        return self._input(stored.activation_group) if self.is_int8(stored) else Input(0, 0, 0)
+
+    def glu(self, gate: Region, up: Region, activation: int, items: int = 1) -> None:
+        """gate = act(gate) * up, on the rows this rank has just computed: no barrier before it."""
+        self._emit(op.GLU, gate.offset, up.offset, gate.width // items, activation, items)
+
+    def softcap(self, y: Region, cap: float) -> None:
+        """y = cap * tanh(y / cap)."""
+        self._emit(op.SOFTCAP, y.offset, y.width, self.floats.number(cap))
+
+    def fill(self, y: Region) -> None:
+        """y = 0."""
+        self._emit(op.FILL, y.offset, y.width, y.width)
+
+    # --------------------------------------------------------------------------------------------- attention
+
+    def store(self, k: Region, v: Region, layer: int) -> None:
+        """Writes keys and values of the call's tokens into the cache."""
+        self._emit(op.STORE, k.offset, v.offset, layer)
+
+    def attend(self, q: Region, out: Region, layer: int, window: int, scale: float, shared: Region) -> None:
+        """out = softmax(scale q k) v over the cache, causal, within `window` keys (0: all); ends past a barrier.
+
+        shared: scratch of all ranks for the parts of a lone token's context.
+        """
+        self._emit(op.ATTEND, q.offset, out.offset, layer, window, self.floats.number(scale), shared.offset)
+        self.barrier()
+        self._emit(op.FINISH, out.offset, shared.offset, window)
+
+    # ----------------------------------------------------------------------------------------------- experts
+
+    def route(self, scores: Region, chosen: int, weights: Region, renormalise: bool) -> None:
+        """ids[chosen + t * k:] = the k best experts of each token, f[weights]: their weights; scores become probabilities."""
+        self._emit(op.ROUTE, scores.offset, scores.width, chosen, weights.width, weights.offset, renormalise)
+
+    def experts_up(self, experts: Experts, x: Region, y: Region, k: int, chosen: int) -> None:
+        """y[t][slot] = expert chosen[t][slot] times x[t]; y holds k rows of expert size per token."""
+        a = self._operands(experts.format)
+        self._emit(
+            op.EXPERTS_UP, experts.format.id, self._table(experts), experts.rows, experts.cols,
+            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
+        )  # fmt: skip
+
+    def experts_down(self, experts: Experts, x: Region, y: Region, k: int, chosen: int, weights: Region) -> None:
+        """y[t] += sum over slots, in rising order of expert, of weights[t][slot] * (expert times x[t][slot])."""
+        a = self._operands(experts.format)
+        self._emit(
+            op.EXPERTS_DOWN, experts.format.id, self._table(experts), experts.rows, experts.cols,
+            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts), weights.offset,
+        )  # fmt: skip
+
+    def _table(self, experts: Experts) -> int:
+        """ids: where each expert's bytes begin."""
+        starts = [self.address(f, o) for f, o in zip(experts.files, experts.offsets, strict=True)]
+        return self.integers.vector(np.array(starts, np.int64))
+
+    def program(self) -> Ints:
+        """i64 (steps, WIDTH)."""
+        return np.array(self.records, np.int64)

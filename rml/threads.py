@@ -1,0 +1,133 @@
+"""The ranks of a model: the caller's thread is rank 0, the others are threads that stay in native code between steps.
+
+Waking a thread for each product would cost more than the product. So every rank runs the same program on its share of
+the rows and meets the others at a barrier spun in native code (rml/kernels/sync.py). Between two programs a rank spins
+for about a millisecond, then parks on a condition variable: an idle model costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from rml.errors import InvalidArgument
+
+MAX_RANKS = 64
+
+
+def cgroup_cores() -> int:
+    """The processor quota of this control group, in whole cores; MAX_RANKS where there is none."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return MAX_RANKS if quota == "max" else math.ceil(float(quota) / float(period))
+    except (OSError, ValueError):
+        return MAX_RANKS
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, cgroup_cores()))
+
+
+def choose_ranks(threads: int | None) -> int:
+    """The number of ranks for `threads=`; None takes every available core. Warns above that number."""
+    if threads is None:
+        return min(available_cores(), MAX_RANKS)
+    if not 1 <= threads <= MAX_RANKS:
+        raise InvalidArgument(
+            f"threads={threads}: expected 1 to {MAX_RANKS}, or None for all {available_cores()} cores"
+        )
+    if threads > available_cores():
+        warnings.warn(
+            f"threads={threads} on {available_cores()} available cores: ranks will wait for each other; use threads=None",
+            stacklevel=4,
+        )
+    return threads
+
+
+def _serve(reference: weakref.ref[Crew], rank: int, condition: threading.Condition) -> None:
+    """The life of one worker thread: native work while there is any, else parked; ends with its crew."""
+    while True:
+        crew = reference()
+        if crew is None or crew.closed:
+            return
+        serve = crew.serve
+        del crew  # a parked worker must not keep the model alive
+        serve(rank)
+        del serve
+        with condition:
+            crew = reference()
+            if crew is None or crew.closed:
+                return
+            if crew.is_idle(rank):
+                crew.parked += 1
+                del crew
+                condition.wait_for(lambda: _wanted(reference, rank))
+                crew = reference()
+                if crew is None:
+                    return
+                crew.parked -= 1
+
+
+def _wanted(reference: weakref.ref[Crew], rank: int) -> bool:
+    crew = reference()
+    return crew is None or crew.closed or not crew.is_idle(rank)
+
+
+class Crew:
+    """Worker threads for ranks 1 and up.
+
+    `serve(rank)` runs native work and returns when there has been none for a while; `is_idle(rank)` tells, under the
+    lock, whether there is none now. `wake` is called after work was published.
+    """
+
+    def __init__(self, ranks: int, serve: Callable[[int], None], is_idle: Callable[[int], bool]) -> None:
+        self.ranks, self.serve, self.is_idle = ranks, serve, is_idle
+        self.closed, self.parked = False, 0
+        self.process = os.getpid()
+        self.condition = threading.Condition()
+        reference = weakref.ref(self, _notify(self.condition))
+        self.workers = [
+            threading.Thread(
+                target=_serve, args=(reference, rank, self.condition), name=f"rml-rank-{rank}", daemon=True
+            )
+            for rank in range(1, ranks)
+        ]
+        for worker in self.workers:
+            worker.start()
+
+    def wake(self) -> None:
+        """Wakes the parked workers; nearly free when none is parked."""
+        if self.workers:
+            with self.condition:
+                if self.parked:
+                    self.condition.notify_all()
+
+    def survived_fork(self) -> bool:
+        """Whether the worker threads exist in this process: a fork copies the memory but not the threads."""
+        return self.process == os.getpid()
+
+    def close(self) -> None:
+        """Ends the workers; they leave native code within about a millisecond."""
+        with self.condition:
+            self.closed = True
+            self.condition.notify_all()
+
+
+def _notify(condition: threading.Condition) -> Callable[[object], None]:
+    """Wakes parked workers when their crew is collected, so that they end."""
+
+    def collected(_reference: object) -> None:
+        if sys.is_finalizing():
+            return
+        with condition:
+            condition.notify_all()
+
+    return collected
