@@ -115,7 +115,7 @@ class Ordered:
         return np.asarray(np.where(quadrant >= 2, -value, value))
 
     def tanh(self, x: Array) -> Array:
-        size = 1.0 - 2.0 / (self.exp(2.0 * np.minimum(np.abs(x), 400.0)) + 1.0)
+        size = 1.0 - 2.0 / (self.exp(2.0 * np.minimum(np.abs(x), 30.0)) + 1.0)
         return np.asarray(np.copysign(size, x))
 
 

@@ -2,8 +2,9 @@
 
 Written from the definitions of the formats (ggml-common.h's structs and the comments beside them). A block stores
 small integers and one or two float16 scales; the product of a float16 with the integers of these formats, and the
-difference of two such products, need at most 47 bits, so a double holds the value exactly. gguf-py's own
-dequantiser computes the same formulas in float32 and therefore rounds; `tests/test_reference.py` compares the two.
+difference of two such products, need at most 47 bits, so a double holds the value exactly. gguf's own
+dequantiser computes the same formulas in float32, which rounds where a scale and a minimum of unlike sizes meet;
+`tests/test_reference_quants.py` compares the two.
 
 Every function takes (blocks, bytes per block) uint8 and returns (blocks, weights per block) float64.
 """
