@@ -3,6 +3,7 @@
     python tools/crosscheck.py                    all toys; prints a table, then `N passed, N failed`
     python tools/crosscheck.py qwen gemma3        only the toys whose names begin so
     python tools/crosscheck.py --report FILE.md   writes the table there too
+    python tools/crosscheck.py --model FILE.gguf  only this real checkpoint, reference against transformers
     python tools/crosscheck.py --rml required     fails if rml cannot be loaded (auto: leaves it out and says so)
 
 What is compared: reference with transformers truly in float64 (Hugging Face directories); reference with llama.cpp on a
@@ -167,6 +168,15 @@ def rows_of(case: dict[str, Any], engine: Engine | None) -> Iterator[Row]:
         yield from gguf_rows(case, tokens, logits, fast)
 
 
+def real_row(model: Path) -> Row:
+    """A real checkpoint, reference against transformers on the same widened weights."""
+    from tools import crosscheck_real
+
+    length, ours, theirs = crosscheck_real.logits(model)
+    note = f"{length} tokens, {len(ours)} of them compared"
+    return compare(model.name, "reference, transformers", ours, theirs, REFERENCE_TRANSFORMERS, note)
+
+
 def line(row: Row) -> str:
     verdict = "info" if row.passed is None else "ok" if row.passed else "FAIL"
     limit = "" if row.limit is None else f"< {row.limit:.0e}"
@@ -191,12 +201,23 @@ def markdown(rows: list[Row], head: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def all_rows(names: list[str], models: list[Path], engine: Engine | None) -> Iterator[Row]:
+    """The chosen toys, or the real checkpoints if there are any."""
+    for model in models:
+        yield real_row(model)
+    cases = [] if models else json.loads((FIXTURES / "MANIFEST.json").read_text(encoding="utf-8"))["cases"]
+    for case in cases:
+        if not names or any(case["model"].startswith(name) for name in names):
+            yield from rows_of(case, engine)
+
+
 def main(arguments: list[str] | None = None) -> int:
     from tools import crosscheck_peers as peers
 
     parser = argparse.ArgumentParser(prog="crosscheck", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", help="only toys whose names begin so")
     parser.add_argument("--report", type=Path, help="write the table there as Markdown")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a real GGUF file, instead of the toys")
     parser.add_argument("--rml", choices=["auto", "required"], default="auto")
     options = parser.parse_args(arguments)
     engine, about = find_engine()
@@ -205,11 +226,9 @@ def main(arguments: list[str] | None = None) -> int:
     head = f"{peers.versions()}; {about}"
     print(head, flush=True)
     rows: list[Row] = []
-    for case in json.loads((FIXTURES / "MANIFEST.json").read_text(encoding="utf-8"))["cases"]:
-        if not options.names or any(case["model"].startswith(name) for name in options.names):
-            for row in rows_of(case, engine):
-                rows.append(row)
-                print(line(row), flush=True)
+    for row in all_rows(options.names, options.model, engine):
+        rows.append(row)
+        print(line(row), flush=True)
     passed, failed = (sum(row.passed is verdict for row in rows) for verdict in (True, False))
     if options.report:
         options.report.write_text(markdown(rows, head) + f"\n{passed} passed, {failed} failed\n", encoding="utf-8")
