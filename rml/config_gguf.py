@@ -112,7 +112,7 @@ def from_gguf(path: str, metadata: Mapping[str, object], shapes: Shapes) -> Mode
     """
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
-        raise ConfigError(f"{path}: key 'general.architecture' is required, found {describe(architecture)}")
+        raise ConfigError(f"{path}: key 'general.architecture' should be a string, found {describe(architecture)}")
     if metadata.get("general.type", "model") != "model":
         raise Unsupported(f"{path}: key 'general.type' is {describe(metadata['general.type'])}, not a model")
     if architecture not in _ARCHITECTURES:

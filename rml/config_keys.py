@@ -41,8 +41,8 @@ class Keys:
     def fail(self, key: str, expected: str) -> NoReturn:
         """ConfigError about this key's value."""
         if self.values.get(key) is None:
-            found = "null" if key in self.values else "no such key"
-            raise ConfigError(f"{self.where}: key {key!r} is required, expected {expected}, found {found}")
+            found = "null" if key in self.values else "missing"
+            raise ConfigError(f"{self.where}: key {key!r} is {found}, expected {expected}")
         raise ConfigError(f"{self.where}: key {key!r}: expected {expected}, found {describe(self.values[key])}")
 
     def refuse(self, key: str, why: str) -> NoReturn:

@@ -121,4 +121,4 @@ KERNEL_TYPES: Final = tuple(stored for stored in _TABLE if stored.has_kernel)
 
 def stored_type(number: int) -> StoredType:
     """The type with this ggml number; an unknown number gets a name that says so, and cannot be used as weights."""
-    return BY_ID.get(number) or StoredType("unknown type", number, 1, 0)
+    return BY_ID.get(number) or StoredType("unknown", number, 1, 0)

@@ -32,7 +32,8 @@ def parse_json(text: bytes, where: str) -> dict[str, object]:
     except BadFile:
         raise
     except ValueError as error:  # also undecodable bytes, and integers of thousands of digits
-        raise BadFile(f"{where}: not JSON ({error}){but_it_is(text)}") from error
+        instead = "" if text[:1] in b"{[" else but_it_is(text)
+        raise BadFile(f"{where}: not JSON ({error}){instead}") from error
     if not isinstance(value, dict):
         raise BadFile(f"{where}: expected a JSON object, found {type(value).__name__}")
     return value

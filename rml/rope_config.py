@@ -73,7 +73,7 @@ def _agreeing(first: Keys, key: str, second: Keys, other: str, field: str) -> fl
     beside = second.number(other, field)
     value = first.number(key, field)
     if value is not None and beside is not None and value != beside:
-        raise ConfigError(f"{second.where}: {key!r} is {value}, but {other!r} is {beside}; remove one of them")
+        raise ConfigError(f"{first.where}: {key!r} is {value}, but beside it {other!r} is {beside}; remove one of them")
     return beside if value is None else value
 
 
@@ -107,14 +107,14 @@ def _read(top: Keys, keys: Keys, default_theta: float, context: int) -> RopeConf
         else:
             keys.used.discard("factor")
     elif kind == "linear":
-        rope = RopeConfig(theta, "linear", _need(keys, "factor"))
+        rope = RopeConfig(theta, "linear", _need(keys, "factor", kind))
     elif kind == "llama3":
         rope = RopeConfig(
             theta,
             "llama3",
-            _need(keys, "factor"),
-            low_freq_factor=_need(keys, "low_freq_factor"),
-            high_freq_factor=_need(keys, "high_freq_factor"),
+            _need(keys, "factor", kind),
+            low_freq_factor=_need(keys, "low_freq_factor", kind),
+            high_freq_factor=_need(keys, "high_freq_factor", kind),
             original_max_position=_original(top, keys, None),
         )
     else:
@@ -123,9 +123,9 @@ def _read(top: Keys, keys: Keys, default_theta: float, context: int) -> RopeConf
     return rope
 
 
-def _need(keys: Keys, key: str) -> float:
+def _need(keys: Keys, key: str, kind: str) -> float:
     value = keys.number(key, f"rope.{key}")
-    return keys.fail(key, "a positive number") if value is None else value
+    return keys.fail(key, f"a positive number, which {kind} needs") if value is None else value
 
 
 def _original(top: Keys, keys: Keys, default: int | None) -> int:
@@ -143,7 +143,7 @@ def _yarn(top: Keys, keys: Keys, theta: float, context: int) -> RopeConfig:
     if "factor" in keys.values and keys.value("factor") is None:  # an explicit null
         factor = keys.default("rope.factor", context / original, "max_position_embeddings / original")
     else:
-        factor = _need(keys, "factor")
+        factor = _need(keys, "factor", "yarn")
     truncate = keys.boolean("truncate", "rope.truncate")
 
     def optional(key: str, default: float) -> float:

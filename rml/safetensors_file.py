@@ -120,11 +120,6 @@ def _tensor(file: MappedFile, start: int, name: str, entry: object) -> StoredTen
         fail("data_offsets [begin, end]", offsets)
     begin, end = offsets
     stored = _TYPES.get(dtype, StoredType(dtype, -1, 1, 0))
-    if start + end > file.size:
-        raise BadFile(
-            f"{file.path}: tensor {name!r} ends at byte {start + end}, but the file has {file.size} bytes; "
-            "the download is incomplete, fetch it again"
-        )
     expected = prod(shape) * stored.block_bytes
     if stored.block_bytes and end - begin != expected:
         fail(f"{expected} bytes ({dtype} {list(shape)})", f"{end - begin} bytes ({begin} to {end})")
@@ -136,12 +131,19 @@ def _are_sizes(value: object) -> TypeGuard[list[int]]:
 
 
 def _check_cover(file: MappedFile, start: int, tensors: Mapping[str, StoredTensor]) -> None:
-    """The tensors fill the data: bytes that none of them covers would be a place to hide something in."""
+    """The tensors lie in the file and fill its data: bytes that none covers would be a place to hide something in."""
+    for tensor in sorted(tensors.values(), key=lambda tensor: tensor.offset):
+        end = tensor.offset + tensor.nbytes
+        if end > file.size:
+            raise BadFile(
+                f"{file.path}: tensor {tensor.name!r} ends at byte {end}, but the file has {file.size} bytes; "
+                "the download is incomplete, fetch it again"
+            )
     end, before = start, "the header"
     for tensor in check_no_overlap(tensors.values()):
         if tensor.offset > end:
             raise BadFile(
-                f"{file.path}: {tensor.offset - end} bytes between {before} and tensor {tensor.name!r} unused"
+                f"{file.path}: {tensor.offset - end} bytes between {before} and tensor {tensor.name!r} are no tensor"
             )
         end, before = tensor.offset + tensor.nbytes, f"tensor {tensor.name!r}"
     if end != file.size:

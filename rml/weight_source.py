@@ -152,9 +152,8 @@ class WeightSource:
         raise BadFile(self._missing(name, [place.name for place in places], (*stack, rows, *cols)))
 
     def _missing(self, name: str, names: Sequence[str], shape: Shape) -> str:
-        tried = [each for each in names if each != name]
-        also = f" ({' or '.join(tried)})" if tried else ""
-        return f"{self.path}: tensor {name!r}{also} {list(shape)} is missing; the config asks for it"
+        also = "" if list(names) == [name] else f" (looked for {', '.join(names)})"
+        return f"{self.path}: tensor {name!r} {list(shape)}, which the config asks for, is missing{also}"
 
     def _check(self, name: str, stored_name: str, shape: Shape) -> None:
         tensor = self.tensors[stored_name]
