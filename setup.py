@@ -40,6 +40,7 @@ COMPILED = {
     "rml/kernels/q5.py": "Q5_0 and Q5_1 rows",
     "rml/kernels/k_quants.py": "Q4_K, Q5_K and Q6_K rows",
     "rml/kernels/k_quants_low.py": "Q2_K and Q3_K rows",
+    "rml/kernels/k_rows.py": "rows of the K types",
     "rml/kernels/tile.py": "four unpacked rows times 32 tokens in lanes",
     "rml/kernels/matmul.py": "chooses the row kernel of a format, shares the rows",
     "rml/kernels/norms.py": "RMSNorm and the element-wise steps between products",

@@ -13,7 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import matmul
-from rml.kernels.opcodes import HALF, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
+from rml.kernels.opcodes import HALF, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
 from rml.kernels.quantize import parts_of
 
 ROWS: Final = 16  # rows of an expert taken for all its tokens before the next: they stay in the cache
@@ -27,11 +27,14 @@ def one_row(
     kind: i64 = steps[p + 1]
     cols: i64 = steps[p + 4]
     x: i64 = steps[p + 6] + row * cols
+    hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     group: i64 = matmul.group_of(kind)
     if steps[p + 5] == 0 and group > 0:
-        matmul.exact_rows(kind, w, wb, start, first, last, cols, 1, k, kb, f, x, cols, control[HALF], y, 0, 0, ks, fs)
+        matmul.exact_rows(
+            kind, w, wb, start, first, last, cols, 1, h, k, kb, f, x, cols, control[HALF], y, 0, 0, hs, ks, fs
+        )
         return
     groups: i64 = 0
     parts: i64 = 0
@@ -40,7 +43,7 @@ def one_row(
         parts = groups * parts_of(group)
     matmul.matvec(
         kind, w, wb, start, first, last, cols, h, steps[p + 7] + row * cols, k, kb, steps[p + 9] + row * parts,
-        f, x, steps[p + 8] + row * groups, control[HALF], y, 0, ks, fs,
+        f, x, steps[p + 8] + row * groups, control[HALF], y, 0, hs, ks, fs,
     )  # fmt: skip
 
 

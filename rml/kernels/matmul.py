@@ -28,7 +28,9 @@ from rml.kernels.dense import (
     widen_f16,
     widen_f32,
 )
+from rml.kernels.k_rows import matvec_k, unpack_k, widen_k
 from rml.kernels.q4 import matvec_q4_0, matvec_q4_1, unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
+from rml.kernels.q5 import matvec_q5_0, matvec_q5_1, unpack_q5_0, unpack_q5_1, widen_q5
 from rml.kernels.q8 import matvec_q8_0, unpack_q8_0, widen_q8_0
 from rml.kernels.tile import four_rows, store_rows, weight_sums
 
@@ -89,7 +91,7 @@ def scratch_f(cols: i64) -> i64:
 def matvec(
     kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hx: i64,
     k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64, scale: i64, half: i64, y: i64, accumulate: i64,
-    ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times one token.
 
@@ -108,15 +110,21 @@ def matvec(
         matvec_q4_0(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
     elif kind == 3:
         matvec_q4_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+    elif kind == 6:
+        matvec_q5_0(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+    elif kind == 7:
+        matvec_q5_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+    else:
+        matvec_k(kind, w, wb, start, first, last, cols >> 8, h, hx, k, sums, f, scale, half, y, accumulate, hs, ks)
 
 
 def widen(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, k: vec[i32], kb: bytes, ks: i64,
+    kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, h: vec[i16], hs: i64, k: vec[i32], kb: bytes, ks: i64,
     f: vec[float], half: i64, out: i64
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
 
-    k[ks : ks + count] is scratch for f16 and bf16.
+    Scratch: k[ks : ks + max(count, 16)], h[hs : hs + 272].
     """
     if kind == 0:
         widen_f32(wb, start, count, f, out)
@@ -130,11 +138,16 @@ def widen(
         widen_q4_0(w, start, count >> 5, f, half, out)
     elif kind == 3:
         widen_q4_1(w, start, count >> 5, f, half, out)
+    elif kind == 6 or kind == 7:
+        widen_q5(w, start, count >> 5, kind - 6, h, hs, f, half, out)
+    else:
+        widen_k(kind, w, wb, start, count >> 8, h, hs, k, ks, f, half, out)
 
 
 def exact_rows(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, k: vec[i32], kb: bytes,
-    f: vec[float], x: i64, xstride: i64, half: i64, y: i64, ystride: i64, accumulate: i64, ks: i64, fs: i64
+    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], k: vec[i32],
+    kb: bytes, f: vec[float], x: i64, xstride: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
+    hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times f[x + t * xstride :][:cols], for n tokens t, all in float64.
 
@@ -142,14 +155,15 @@ def exact_rows(
     """
     size: i64 = row_bytes(kind, cols)
     for r in range(first, last):
-        widen(kind, w, wb, start + r * size, cols, k, kb, ks, f, half, fs + 32)
+        widen(kind, w, wb, start + r * size, cols, h, hs, k, kb, ks, f, half, fs + 32)
         for t in range(n):
             put(f, y + t * ystride + r, dot(f, fs + 32, x + t * xstride, cols, fs), accumulate)
 
 
 def unpack_row(
-    kind: i64, w: vec[u8], p: i64, cols: i64, h: vec[i16], out: i64, mins: i64, f: vec[float], d: i64, m: i64, half: i64
-) -> None:
+    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, h: vec[i16], out: i64, mins: i64, k: vec[i32], ks: i64,
+    f: vec[float], d: i64, m: i64, half: i64
+) -> None:  # fmt: skip
     """One row for tile.four_rows: integers h[out + j], factors f[d + g], f[m + g], minima h[mins + g * 16 + s]."""
     if kind == 8:
         unpack_q8_0(w, p, cols >> 5, h, out, f, d, half)
@@ -157,6 +171,12 @@ def unpack_row(
         unpack_q4_0(w, p, cols >> 5, h, out, f, d, half)
     elif kind == 3:
         unpack_q4_1(w, p, cols >> 5, h, out, f, d, m, half)
+    elif kind == 6:
+        unpack_q5_0(w, p, cols >> 5, h, out, f, d, half)
+    elif kind == 7:
+        unpack_q5_1(w, p, cols >> 5, h, out, f, d, m, half)
+    else:
+        unpack_k(kind, w, wb, p, cols >> 8, h, out, mins, k, ks, f, d, m, half)
 
 
 def minima_of(kind: i64) -> i64:
@@ -169,7 +189,7 @@ def minima_of(kind: i64) -> i64:
 
 
 def tile(
-    kind: i64, w: vec[u8], start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], hx: i64,
+    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], hx: i64,
     k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
@@ -194,7 +214,7 @@ def tile(
             rows = 4
         for i in range(rows):
             unpack_row(
-                kind, w, start + (r + i) * size, cols, h, hs + i * cols, hs + 4 * cols + i * groups * 16,
+                kind, w, wb, start + (r + i) * size, cols, h, hs + i * cols, hs + 4 * cols + i * groups * 16, k, ks,
                 f, fs + 128 + i * groups, fs + 128 + (4 + i) * groups, half
             )  # fmt: skip
         weight_sums(h, hs, 4 * groups, group, k, ks + 256)

@@ -54,15 +54,15 @@ def product(
     accumulate: i64 = steps[p + 12]
     half: i64 = control[HALF]
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
+    hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     if steps[p + 5] == 0 and (n > 1 or matmul.group_of(kind) > 0):
         matmul.exact_rows(
-            kind, w, wb, start, first, last, cols, n, k, kb, f, x, cols, half, y, stride, accumulate, ks, fs
+            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, half, y, stride, accumulate, hs, ks, fs
         )
     elif steps[p + 5] == 1 and n >= FEW:
-        hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
         matmul.tile(
-            kind, w, start, first, last, cols, n, h, hx, k, sums, f, scales, half, y, stride, accumulate,
+            kind, w, wb, start, first, last, cols, n, h, hx, k, sums, f, scales, half, y, stride, accumulate,
             hs, ks, fs,
         )  # fmt: skip
     else:
@@ -74,7 +74,7 @@ def product(
         for t in range(n):
             matmul.matvec(
                 kind, w, wb, start, first, last, cols, h, hx + t * cols, k, kb, sums + t * parts,
-                f, x + t * cols, scales + t * groups, half, y + t * stride, accumulate, ks, fs,
+                f, x + t * cols, scales + t * groups, half, y + t * stride, accumulate, hs, ks, fs,
             )  # fmt: skip
 
 

@@ -26,14 +26,15 @@ def first_token(n: i64, rank: i64, ranks: i64) -> i64:
 
 def embed(
     steps: vec[i64], p: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """x[t] = row ids[t] of the embedding matrix * scale."""
     cols: i64 = steps[p + 3]
+    hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     for t in range(first, last):
         x: i64 = steps[p + 6] + t * cols
-        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, k, kb, ks, f, control[HALF], x)
+        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, control[HALF], x)
         scale(f, x, cols, f[steps[p + 5]])
 
 
