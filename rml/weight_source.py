@@ -234,6 +234,10 @@ def _open_gguf(path: Path) -> WeightSource:
 
 
 def _open_hf(directory: Path) -> WeightSource:
+    if not (directory / "config.json").exists():
+        files = ", ".join(sorted(path.name for path in directory.glob("*.gguf"))[:4])
+        hint = f"; it holds {files}: give such a file" if files else ""
+        raise InvalidArgument(f"{directory}: has no config.json{hint}")
     config = from_hf(directory)
     tensors = open_safetensors(directory)
     refuse_known(str(directory), tensors)

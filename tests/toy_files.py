@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rml.errors import RmlError
-from rml.weight_source import WeightSource, open_weights
+from rml.weight_source import Matrix, WeightSource, open_weights
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDTH, VOCAB = 32, 4, 2, 8, 48, 64
 
@@ -266,3 +266,14 @@ def load(path: Path) -> WeightSource:
             source.experts(name, *shape)
     source.check_all_consumed()
     return source
+
+
+FLOATS = {"F32": "<f4", "F16": "<f2"}
+
+
+def values(matrix: Matrix) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A float matrix as float64."""
+    data = matrix.data.copy()
+    if matrix.format.name == "BF16":
+        return (data.view("<u2").astype("<u4") << 16).view("<f4").astype(np.float64).reshape(matrix.rows, matrix.cols)
+    return data.view(FLOATS[matrix.format.name]).astype(np.float64).reshape(matrix.rows, matrix.cols)
