@@ -18,8 +18,9 @@ from reference.gguf_reader import HeaderReader
 from reference.hf_files import HfWeights, Stored
 from tools import fixture_gguf, fixture_hf, make_llm_fixtures
 from tools.fixture_list import TOYS
+from tools.fixture_quants import quantise
 from tools.fixture_toys import FAMILY, Toy
-from tools.fixture_weights import weights
+from tools.fixture_weights import matrix, weights
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 MANIFEST: dict[str, Any] = json.loads((FIXTURES / "MANIFEST.json").read_text(encoding="utf-8"))
@@ -131,6 +132,17 @@ def test_fused_experts_have_the_gate_rows_first() -> None:
     assert np.array_equal(both[3, :64], single["model.layers.1.block_sparse_moe.experts.3.w1.weight"])
     assert np.array_equal(both[3, 64:], single["model.layers.1.block_sparse_moe.experts.3.w3.weight"])
     assert not any("block_sparse_moe" in name for name in fused)
+
+
+@pytest.mark.parametrize(("name", "levels"), [("Q8_0", 254), ("Q4_0", 16), ("Q4_1", 15), ("Q5_0", 32), ("Q5_1", 31)])
+def test_quantised_blocks_are_within_half_a_step(name: str, levels: int) -> None:
+    x = np.concatenate([matrix("any", (40, 64), 1.0), np.zeros((1, 64)), np.full((1, 64), -0.75)])
+    wide = gguf.dequantize(quantise("any", x, name), gguf.GGMLQuantizationType[name]).astype(np.float64)
+    sizes = np.abs(x.reshape(-1, 32)).max(axis=1)
+    span = np.ptp(x.reshape(-1, 32), axis=1) if name.endswith("1") else 2 * sizes
+    reach = 1.0 if name in ("Q4_0", "Q5_0") else 0.5  # the code opposite to the largest weight's is missing: clipped
+    assert np.all(np.abs(wide - x).reshape(-1, 32).max(axis=1) <= reach * span / levels + 2.0**-10 * sizes)
+    assert not wide[40].any()
 
 
 def test_inexact_weights_are_refused() -> None:

@@ -215,8 +215,7 @@ def add_tensor(writer: gguf.GGUFWriter, name: str, value: Array, stored: str) ->
             raise ValueError(f"{name} is not exact in float16")
         writer.add_tensor(name, narrow)
     else:
-        kind = gguf.GGMLQuantizationType[stored]
-        writer.add_tensor(name, quantise(name, value, kind), raw_dtype=kind)
+        writer.add_tensor(name, quantise(name, value, stored), raw_dtype=gguf.GGMLQuantizationType[stored])
 
 
 def stored_type(name: str, value: Array, types: Mapping[str, str]) -> str:
