@@ -107,7 +107,7 @@ def crosscheck(session: nox.Session) -> None:
     """The toy models through transformers (truly in float64) and llama.cpp: reference and engine against both."""
     session.install("torch==2.13.0", "transformers>=5.20,<6")
     install_project(session, "release", "crosscheck")
-    session.run("python", "-m", "tools.crosscheck", *session.posargs, env=project_env("release"))
+    session.run("python", "-m", "tools.crosscheck", "--rml", "required", *session.posargs, env=project_env("release"))
 
 
 @nox.session(python=NEWEST, default=False, tags=["bench"])
