@@ -49,7 +49,7 @@ def from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     vocabulary = Vocabulary(where, _strings(metadata, "tokenizer.ggml.tokens", where), [])
     ids = _gguf_ids(metadata, where, len(vocabulary.texts))
     vocabulary.kinds = _kinds(metadata, where, vocabulary.texts, ids)
-    ends = {token for token in vocabulary.of_kind(CONTROL) if vocabulary.texts[token] in END_TEXTS}
+    ends = {token for token in vocabulary.of_kind(CONTROL) if vocabulary.texts[token] in END_TEXTS} - {ids.get("bos")}
     ends |= {ids[key] for key in ("eos", "eot", "eom") if key in ids}
     codec: Codec
     if model == "gpt2":
@@ -149,7 +149,7 @@ def from_directory(directory: str | Path) -> Tokenizer:
         add_bos = around[:1] == [bos]
     template = folder / "chat_template.jinja"
     written = template.read_text(encoding="utf-8") if template.is_file() else config.get("chat_template")
-    ends = {control.id for control in codec.controls() if control.text in END_TEXTS}
+    ends = {control.id for control in codec.controls() if control.text in END_TEXTS} - {bos}
     special = SpecialIds(
         bos=bos,
         eos=frozenset(ends if names["eos"] is None else ends | {names["eos"]}),
