@@ -51,7 +51,7 @@ def lint(session: nox.Session) -> None:
     """Formatting and lint rules, and the sizes of files."""
     session.install("ruff>=0.9")
     session.run("ruff", "check", ".")
-    session.run("python", "tools/sizes.py")
+    session.run("python", "-m", "tools.sizes")
 
 
 @nox.session(tags=["offline", "fast"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from librt.vecs import vec
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from rml.kernels.exp import exp_into
 
@@ -35,7 +35,7 @@ def scale_by(f: vec[float], x: i64, weight: i64, factor: float, out: i64, count:
 
 def rms_norm(f: vec[float], x: i64, weight: i64, out: i64, count: i64, eps: float, lane: i64) -> None:
     """out = x / sqrt(mean(x^2) + eps) * weight over one row of `count` values (Zhang and Sennrich 2019); out may be x."""
-    mean: float = sum_squares(f, x, count, lane) / float(count)
+    mean: float = sum_squares(f, x, count, lane) / float(i32(count))
     scale_by(f, x, weight, 1.0 / math.sqrt(mean + eps), out, count)
 
 
