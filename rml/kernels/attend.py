@@ -1,14 +1,15 @@
 """Causal attention in one pass of online softmax (Milakov and Gimelshein 2018; Rabe and Staats 2021).
 
 Query i attends to the keys [max(0, i - window + 1), i]. Keys are taken 32 at a time, in blocks at multiples of 32. A
-query keeps a running maximum m, a sum l of exp(score - m) in eight lanes, and the weighted sum of value rows; the
-latter two shrink when the maximum grows. All query heads that share a kv head use each widened row at once.
+query keeps a running maximum, a sum of exp(score - maximum) in eight lanes, and the weighted sum of value rows; the
+latter two shrink when the maximum grows. A row is read and widened once for all query heads of all its kv heads.
 
-So that several ranks can share one query's keys, the context is cut into at most 17 segments, whose length depends only
-on the number of keys that the query sees; each has a state of its own, and the states are folded in order. Whoever
-computes a segment, and in whatever company of other queries, the bits are the same.
+So that several ranks can share one query's keys, the context is cut into at most 17 segments, whose length depends
+only on the number of keys that the query sees; each has a state of its own, and the states are folded in order.
+Whoever computes a segment, and in whatever company of other queries, the bits are the same.
 
-States: for V queries of one kv head: m [V], l [V][8], sums [V][padded]; padded = head_dim rounded up to 8.
+The state of V queries that share a kv head: maximum [V], sum [V][8], weighted values [V][padded], where `padded` is
+head_dim rounded up to 16. The scores of V queries in a block: [2 halves][V][16], then corrections [V].
 """
 
 from __future__ import annotations
@@ -18,41 +19,86 @@ from typing import Final
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.attend_rows import add_row, add_rows_8, partial_scores_1, partial_scores_4, sum_partials, widen_rows
-from rml.kernels.cache_rows import cache_row
+from rml.kernels.attend_rows import add_values_1, add_values_4, partial_scores_1, partial_scores_4, sum_partials
+from rml.kernels.cache_read import touch, widen_rows
+from rml.kernels.cache_rows import F32, F64, INT8, cache_row, int8_row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
 
-MAX_GROUP: Final = 16  # query heads per kv head; also the most queries that share a widened row
-MAX_DIM: Final = 512
+MAX_GROUP: Final = 16  # query heads per kv head; also the most queries of one kv head taken together
+MAX_QUERIES: Final = 128  # the most queries of all heads taken together, unless one token has more: what the L2 cache holds
 MAX_SEGMENTS: Final = 17
 LOWEST: Final = -1.7976931348623157e308  # the score of a masked key
 
-# a rank's scratch, in this order (MAX_GROUP queries): partial scores, scores and corrections, exp, then by size
-PARTIALS: Final = 4096  # 16 * 32 * 8
-SCORES: Final = 544  # 16 * 33, rounded up
+# The frame: what stays the same during a call, as i64 at the start of a rank's scratch.
+PAGES: Final = 0
+LAYER: Final = 1
+LAYERS: Final = 2
+PAGE_SIZE: Final = 3
+KV_HEADS: Final = 4
+GROUP: Final = 5
+DIM: Final = 6
+PADDED: Final = 7
+WINDOW: Final = 8
+DTYPE: Final = 9
+SCALE: Final = 10  # a float64
+# and the tile that is being worked on: tokens and a range of kv heads
+POSITION: Final = 11  # of the tile's first token
+HEAD: Final = 12
+HEADS: Final = 13
+QUERIES: Final = 14  # of each kv head: tokens * group
+LOADED: Final = 15  # offset of the queries [kv head][token][group][padded]
+STATES: Final = 16  # offset of the states, one after another for each kv head of the range
+# and the parts of the scratch
+PARTIALS: Final = 17
+WORK: Final = 18  # for exp and others
+ROWS: Final = 19  # the ring: 16 widened rows of one kv head
+STRIDE: Final = 20  # between them
+WORDS: Final = 21
+SCORES: Final = 22
+FREE: Final = 23  # the rest: queries and states of a tile
+SEEN: Final = 24
+FRAME: Final = 32
 
 
 def padded_dim(dim: i64) -> i64:
-    """head_dim rounded up to a multiple of 8."""
-    return (dim + 7) & -8
+    """head_dim rounded up to a multiple of 16."""
+    return (dim + 15) & -16
 
 
-def state_size(queries: i64, dim: i64) -> i64:
+def state_size(queries: i64, padded: i64) -> i64:
     """float64 entries of the state of `queries` queries."""
-    return queries * (9 + padded_dim(dim))
+    return queries * (9 + padded)
+
+
+def most_queries(heads: i64) -> i64:
+    """The most queries of all heads in a tile."""
+    if heads > 128:
+        return heads
+    return 128
 
 
 def attend_scratch(heads: i64, dim: i64) -> i64:
     """float64 entries of scratch that each rank needs."""
-    most: i64 = heads
-    if most < 16:
-        most = 16
-    return PARTIALS + SCORES + EXP_SCRATCH + padded_dim(dim) * (most + 9) + 2 * state_size(16, dim)
+    padded: i64 = padded_dim(dim)
+    rows: i64 = 16 * (padded + 8) + 8 * padded
+    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + most_queries(heads) * (33 + padded + 2 * (9 + padded)) + 64
 
 
 def attend_shared(heads: i64, dim: i64) -> i64:
     """float64 entries of scratch that the ranks share: the states of the segments of one token's queries."""
-    return MAX_SEGMENTS * state_size(heads, dim)
+    return MAX_SEGMENTS * state_size(heads, padded_dim(dim))
+
+
+def divide_scratch(fi: vec[i64], a: i64) -> None:
+    """Writes where the parts of the scratch lie into the frame at a."""
+    padded: i64 = fi[a + PADDED]
+    fi[a + PARTIALS] = a + FRAME
+    fi[a + WORK] = fi[a + PARTIALS] + 2048
+    fi[a + ROWS] = fi[a + WORK] + EXP_SCRATCH + 64
+    fi[a + STRIDE] = padded + 8  # rows of 4 KiB would compete for the same cache lines
+    fi[a + WORDS] = fi[a + ROWS] + 16 * (padded + 8)
+    fi[a + SCORES] = fi[a + WORDS] + 8 * padded
+    fi[a + FREE] = fi[a + SCORES] + 33 * most_queries(fi[a + KV_HEADS] * fi[a + GROUP])
 
 
 def segment_length(keys: i64) -> i64:
@@ -71,19 +117,30 @@ def first_key(position: i64, window: i64) -> i64:
     return first
 
 
+def clip(x: i64, low: i64, high: i64) -> i64:
+    if x < low:
+        return low
+    if x > high:
+        return high
+    return x
+
+
 # ------------------------------------------------------------------------------------------------------- states
 
 
-def clear_state(f: vec[float], state: i64, queries: i64, padded: i64) -> None:
-    """No key seen yet."""
-    for v in range(queries):
-        f[state + v] = LOWEST
-    for j in range(queries, queries * (9 + padded)):
-        f[state + j] = 0.0
+def clear(f: vec[float], x: i64, count: i64, value: float) -> None:
+    for j in range(count):
+        f[x + j] = value
+
+
+def clear_queries(f: vec[float], state: i64, first: i64, last: i64, queries: i64, padded: i64) -> None:
+    """No key seen yet by queries [first, last)."""
+    clear(f, state + first, last - first, LOWEST)
+    clear(f, state + queries + first * 8, (last - first) * 8, 0.0)
+    clear(f, state + queries * 9 + first * padded, (last - first) * padded, 0.0)
 
 
 def scale_row(f: vec[float], x: i64, count: i64, factor: float) -> None:
-    """x *= factor."""
     for j in range(count):
         f[x + j] *= factor
 
@@ -95,18 +152,9 @@ def fold_row(f: vec[float], x: i64, y: i64, count: i64, a: float, b: float) -> N
 
 
 def fold(
-    f: vec[float],
-    fb: bytes,
-    fi: vec[i64],
-    into: i64,
-    state: i64,
-    first: i64,
-    last: i64,
-    queries: i64,
-    padded: i64,
-    e: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], into: i64, state: i64, first: i64, last: i64, queries: i64, padded: i64, e: i64
 ) -> None:
-    """Queries [first, last): the state `into` becomes that of its keys and of `state`'s. e: scratch, 32 + EXP_SCRATCH."""
+    """Queries [first, last): `into` becomes the state of its keys and of `state`'s. e: scratch, 32 + EXP_SCRATCH."""
     for v in range(first, last):
         top: float = f[into + v]
         if f[state + v] > top:
@@ -123,7 +171,7 @@ def fold(
 
 
 def finish_query(f: vec[float], state: i64, v: i64, queries: i64, padded: i64, dim: i64, out: i64) -> None:
-    """out[d] = weighted sum / sum of weights."""
+    """out[d] = weighted values / sum of weights. Adding 0 makes -0 into 0: unseen rows with weight 0 may have done so."""
     p: i64 = state + queries + v * 8
     total: float = ((f[p] + f[p + 4]) + (f[p + 2] + f[p + 6])) + ((f[p + 1] + f[p + 5]) + (f[p + 3] + f[p + 7]))
     scale: float = LOWEST * 10.0
@@ -132,135 +180,200 @@ def finish_query(f: vec[float], state: i64, v: i64, queries: i64, padded: i64, d
         scale = 1.0 / total
     x: i64 = state + queries * 9 + v * padded
     for d in range(dim):
-        f[out + d] = f[x + d] * scale
+        f[out + d] = f[x + d] * scale + 0.0
 
 
 # --------------------------------------------------------------------------------------------- one block of keys
 
 
-def mask_scores(f: vec[float], s: i64, first: i64, last: i64) -> None:
-    """Of 32 scores, those outside [first, last) become LOWEST: their weight is exactly 0."""
+def row_bytes(fi: vec[i64], a: i64) -> i64:
+    """Bytes of a row of the cache."""
+    width: i64 = fi[a + KV_HEADS] * fi[a + DIM]
+    if fi[a + DTYPE] == F64:
+        return width * 8
+    if fi[a + DTYPE] == F32:
+        return width * 4
+    if fi[a + DTYPE] == INT8:
+        return int8_row_bytes(fi[a + KV_HEADS], fi[a + DIM])
+    return width * 2
+
+
+def first_row(fi: vec[i64], a: i64, ids: vec[i64], position: i64, which: i64) -> i64:
+    """The row of a position's keys (which = 0) or values (1)."""
+    return cache_row(ids, fi[a + PAGES], position, fi[a + PAGE_SIZE], fi[a + LAYER], fi[a + LAYERS], which)
+
+
+def touch_block(fi: vec[i64], cb: bytes, ids: vec[i64], a: i64, block: i64, begin: i64, end: i64, which: i64) -> None:
+    """Reads this tile's heads of the keys or values [block + begin, block + end) in memory order."""
+    size: i64 = row_bytes(fi, a)
+    share: i64 = (size * fi[a + HEADS] // fi[a + KV_HEADS]) >> 3
+    for half in range(begin >> 4, (end + 15) >> 4):
+        low: i64 = clip(begin - half * 16, 0, 16)
+        high: i64 = clip(end - half * 16, 0, 16)
+        start: i64 = (first_row(fi, a, ids, block + half * 16, which) + low) * size
+        if fi[a + HEADS] == fi[a + KV_HEADS]:
+            fi[a + SEEN] = touch(cb, start, (high - low) * size >> 3)
+        else:
+            start += size * fi[a + HEAD] // fi[a + KV_HEADS]
+            for j in range(high - low):
+                fi[a + SEEN] = touch(cb, start + j * size, share)
+
+
+def widen_ring(
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
+    a: i64, h: i64, position: i64, low: i64, high: i64, which: i64,
+) -> None:  # fmt: skip
+    """Rows [low, high) of the ring = kv head h of the tile at positions position + low .. position + high - 1."""
+    row: i64 = first_row(fi, a, ids, position, which) + low
+    ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
+    widen_rows(
+        f, fb, fw, ch, cu, cb, row, high - low, fi[a + HEAD] + h, fi[a + KV_HEADS], fi[a + DIM], fi[a + PADDED],
+        fi[a + DTYPE], ring, fi[a + STRIDE], fi[a + WORDS],
+    )  # fmt: skip
+
+
+def score_head(f: vec[float], fi: vec[i64], a: i64, h: i64, first: i64, count: i64, s: i64) -> None:
+    """s [count][16] = the scaled scores of kv head h's queries first .. and the keys in the ring."""
+    padded: i64 = fi[a + PADDED]
+    ring: i64 = fi[a + ROWS]
+    partials: i64 = fi[a + PARTIALS]
+    q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * padded
+    v: i64 = 0
+    while v + 4 <= count:
+        partial_scores_4(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        v += 4
+    while v < count:
+        partial_scores_1(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        v += 1
+    sum_partials(f, partials, s, count * 16, f[a + SCALE])
+
+
+def value_head(f: vec[float], fi: vec[i64], a: i64, low: i64, high: i64, count: i64, p: i64, out: i64) -> None:
+    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16].
+
+    All of them are finite numbers of this sequence; where a query does not see a row its weight is 0.
+    """
+    padded: i64 = fi[a + PADDED]
+    ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
+    v: i64 = 0
+    while v + 4 <= count:
+        add_values_4(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        v += 4
+    while v < count:
+        add_values_1(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        v += 1
+
+
+def mask_scores(f: vec[float], s: i64, stride: i64, first: i64, last: i64) -> None:
+    """Of a query's 32 scores, those outside [first, last) become LOWEST: their weight is exactly 0."""
     for j in range(first):
-        f[s + j] = LOWEST
+        f[s + (j >> 4) * stride + (j & 15)] = LOWEST
     for j in range(last, i64(32)):
-        f[s + j] = LOWEST
+        f[s + (j >> 4) * stride + (j & 15)] = LOWEST
 
 
-def block_top(f: vec[float], s: i64, top: float, z: i64) -> float:
-    """Returns the largest of `top` and 32 scores. z: scratch of 8."""
+def block_top(f: vec[float], s: i64, stride: i64, top: float, z: i64) -> float:
+    """Returns the largest of `top` and a query's 32 scores. z: scratch of 8."""
+    s1: i64 = s + stride
     for t in range(i64(8)):
-        a: float = f[s + t]
-        if f[s + 8 + t] > a:
-            a = f[s + 8 + t]
-        if f[s + 16 + t] > a:
-            a = f[s + 16 + t]
-        if f[s + 24 + t] > a:
-            a = f[s + 24 + t]
-        f[z + t] = a
+        x: float = f[s + t]
+        if f[s + 8 + t] > x:
+            x = f[s + 8 + t]
+        if f[s1 + t] > x:
+            x = f[s1 + t]
+        if f[s1 + 8 + t] > x:
+            x = f[s1 + 8 + t]
+        f[z + t] = x
     for t in range(i64(8)):
         if f[z + t] > top:
             top = f[z + t]
     return top
 
 
-def subtract(f: vec[float], s: i64, top: float) -> None:
-    """32 scores minus their maximum."""
-    for j in range(i64(32)):
-        f[s + j] -= top
+def subtract(f: vec[float], s: i64, stride: i64, top: float) -> None:
+    """A query's 32 scores minus the maximum."""
+    for t in range(i64(16)):
+        f[s + t] -= top
+    for t in range(i64(16)):
+        f[s + stride + t] -= top
 
 
-def add_weights(f: vec[float], l: i64, p: i64, c: float) -> None:
-    """l = l * c + the 32 weights p, lane by lane."""
+def add_weights(f: vec[float], sums: i64, p: i64, stride: i64, factor: float) -> None:
+    """sums = sums * factor + a query's 32 weights, lane by lane."""
+    p1: i64 = p + stride
     for t in range(i64(8)):
-        f[l + t] = f[l + t] * c + ((f[p + t] + f[p + 8 + t]) + (f[p + 16 + t] + f[p + 24 + t]))
+        f[sums + t] = f[sums + t] * factor + ((f[p + t] + f[p + 8 + t]) + (f[p1 + t] + f[p1 + 8 + t]))
 
 
-def soften(
-    f: vec[float], fb: bytes, fi: vec[i64], s: i64, count: i64, m: i64, l: i64, sums: i64, padded: i64, e: i64
-) -> None:
-    """Scores s [count][32] become weights exp(score - m); m, l and sums (of `count` queries each) take the new maximum."""
-    c: i64 = s + count * 32
+def raise_maximum(f: vec[float], s: i64, count: i64, maximum: i64, z: i64) -> None:
+    """Scores s and corrections become the arguments of exp: x - maximum, old maximum - maximum."""
+    stride: i64 = count * 16
     for v in range(count):
-        top: float = block_top(f, s + v * 32, f[m + v], e)
-        f[c + v] = f[m + v] - top
-        f[m + v] = top
-        subtract(f, s + v * 32, top)
-    exp_into(f, fb, fi, s, s, count * 33, e)
+        top: float = block_top(f, s + v * 16, stride, f[maximum + v], z)
+        f[s + count * 32 + v] = f[maximum + v] - top
+        f[maximum + v] = top
+        subtract(f, s + v * 16, stride, top)
+
+
+def take_weights(f: vec[float], s: i64, count: i64, sums: i64, values: i64, padded: i64) -> None:
+    """Sums and weighted values shrink by the corrections; the weights are added to the sums."""
     for v in range(count):
-        factor: float = f[c + v]
-        add_weights(f, l + v * 8, s + v * 32, factor)
+        factor: float = f[s + count * 32 + v]
+        add_weights(f, sums + v * 8, s + v * 16, count * 16, factor)
         if factor != 1.0:
-            scale_row(f, sums + v * padded, padded, factor)
+            scale_row(f, values + v * padded, padded, factor)
 
 
-def add_values(f: vec[float], value: i64, p: i64, first: i64, last: i64, padded: i64, sums: i64) -> None:
-    """sums += the weighted rows [first, last) of 8 value rows; rows outside are not touched, whatever they hold."""
-    if first == 0 and last == 8:
-        add_rows_8(f, value, p, padded, sums)
-    else:
-        for j in range(first, last):
-            add_row(f, value + j * padded, f[p + j], padded, sums)
-
-
-def clip(x: i64, low: i64, high: i64) -> i64:
-    if x < low:
-        return low
-    if x > high:
-        return high
-    return x
+def mask_block(f: vec[float], fi: vec[i64], a: i64, block: i64, first: i64, last: i64, s: i64) -> None:
+    """Masks what tokens [first, last) of the tile do not see of the block; s: one kv head's scores."""
+    group: i64 = fi[a + GROUP]
+    for t in range(first, last):
+        position: i64 = fi[a + POSITION] + t
+        low: i64 = clip(first_key(position, fi[a + WINDOW]) - block, 0, 32)
+        high: i64 = clip(position + 1 - block, 0, 32)
+        for g in range(group):
+            mask_scores(f, s + ((t - first) * group + g) * 16, (last - first) * group * 16, low, high)
 
 
 def attend_block(
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64], pages: i64,
-    q: i64, state: i64, work: i64, block: i64, position: i64, first: i64, last: i64, queries: i64, group: i64, window: i64,
-    layer: i64, layers: i64, page_size: i64, head: i64, kv_heads: i64, dim: i64, scale: float, dtype: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
+    a: i64, block: i64, first: i64, last: i64,
 ) -> None:  # fmt: skip
-    """Takes the keys [block, block + 32) into the state of tokens [first, last), the token t at position + t.
-
-    q: [queries][padded], group of them per token. Every token sees at least one key of the block.
-    """
-    padded: i64 = padded_dim(dim)
-    s: i64 = work + PARTIALS
-    e: i64 = s + SCORES
-    rows: i64 = e + EXP_SCRATCH
-    words: i64 = rows + padded * 8
-    low: i64 = first * group
+    """Takes the keys [block, block + 32) into the states of the tile's tokens [first, last), which all see one or more."""
+    position: i64 = fi[a + POSITION]
+    group: i64 = fi[a + GROUP]
+    padded: i64 = fi[a + PADDED]
+    heads: i64 = fi[a + HEADS]
     count: i64 = (last - first) * group
-    end: i64 = clip(position + last - block, 0, 32)  # keys of the block that the last token sees
-    begin: i64 = clip(first_key(position + first, window) - block, 0, 32)  # and the first token
-    for j in range(begin >> 3, (end + 7) >> 3):
-        row: i64 = cache_row(ids, pages, block + j * 8, page_size, layer, layers, 0)
-        widen_rows(f, fb, fw, ch, cu, cb, row, clip(end - j * 8, 0, 8), head, kv_heads, dim, padded, dtype, rows, words)
-        v: i64 = 0
-        while v < count:
-            a: i64 = q + (low + v) * padded
-            if v + 4 <= count:
-                partial_scores_4(f, rows, a, padded, work + v * 256 + j * 64, 256)
-                v += 4
-            else:
-                partial_scores_1(f, rows, a, padded, work + v * 256 + j * 64)
-                v += 1
-    sum_partials(f, work, s, count * 32, scale)
-    for v in range(count):
-        t: i64 = position + first + v // group
-        mask_scores(f, s + v * 32, clip(first_key(t, window) - block, 0, 32), clip(t + 1 - block, 0, 32))
-    sums: i64 = state + queries * 9 + low * padded
-    soften(f, fb, fi, s, count, state + low, state + queries + low * 8, sums, padded, e)
-    for j in range(begin >> 3, (end + 7) >> 3):
-        row = cache_row(ids, pages, block + j * 8, page_size, layer, layers, 1)
-        widen_rows(f, fb, fw, ch, cu, cb, row, clip(end - j * 8, 0, 8), head, kv_heads, dim, padded, dtype, rows, words)
-        for v in range(count):
-            t = position + first + v // group
-            from_row: i64 = clip(first_key(t, window) - block - j * 8, 0, 8)
-            add_values(
-                f,
-                rows,
-                s + v * 32 + j * 8,
-                from_row,
-                clip(t + 1 - block - j * 8, from_row, 8),
-                padded,
-                sums + v * padded,
-            )
+    begin: i64 = clip(first_key(position + first, fi[a + WINDOW]) - block, 0, 32)  # what some token sees of the block
+    end: i64 = clip(position + last - block, 0, 32)
+    whole: i64 = 0  # 1: every token sees all of it
+    if position + first >= block + 31 and first_key(position + last - 1, fi[a + WINDOW]) <= block:
+        whole = 1
+    size: i64 = state_size(fi[a + QUERIES], padded)
+    touch_block(fi, cb, ids, a, block, begin, end, 0)
+    for h in range(heads):
+        s: i64 = fi[a + SCORES] + h * 33 * count
+        for half in range(begin >> 4, (end + 15) >> 4):
+            low: i64 = clip(begin - half * 16, 0, 16)
+            high: i64 = clip(end - half * 16, 0, 16)
+            widen_ring(f, fb, fi, fw, ch, cu, cb, ids, a, h, block + half * 16, low, high, 0)
+            score_head(f, fi, a, h, first * group, count, s + half * count * 16)
+        if whole == 0:
+            mask_block(f, fi, a, block, first, last, s)
+        raise_maximum(f, s, count, fi[a + STATES] + h * size + first * group, fi[a + WORK])
+    exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
+    touch_block(fi, cb, ids, a, block, begin, end, 1)
+    for h in range(heads):
+        s = fi[a + SCORES] + h * 33 * count
+        sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] + first * group * 8
+        values: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * 9 + first * group * padded
+        take_weights(f, s, count, sums, values, padded)
+        for half in range(begin >> 4, (end + 15) >> 4):
+            low = clip(begin - half * 16, 0, 16)
+            high = clip(end - half * 16, 0, 16)
+            widen_ring(f, fb, fi, fw, ch, cu, cb, ids, a, h, block + half * 16, low, high, 1)
+            value_head(f, fi, a, low, high, count, s + half * count * 16, values)
 
 
 # -------------------------------------------------------------------------------------------------- whole queries
@@ -275,83 +388,99 @@ def load_queries(f: vec[float], q: i64, count: i64, dim: i64, padded: i64, out: 
             f[out + v * padded + d] = 0.0
 
 
-def attend_tile(
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64], pages: i64,
-    q: i64, out: i64, work: i64, position: i64, tokens: i64, group: i64, window: i64,
-    layer: i64, layers: i64, page_size: i64, head: i64, kv_heads: i64, dim: i64, scale: float, dtype: i64,
-) -> None:  # fmt: skip
-    """Tokens at positions position .. position + tokens - 1 through one kv head, from the first key to the last.
+def fold_ended_segments(f: vec[float], fb: bytes, fi: vec[i64], a: i64, block: i64, first: i64, last: i64, total: i64) -> None:
+    """Before `block`: tokens for whom a segment begins there fold their state into `total` and start a new one."""
+    group: i64 = fi[a + GROUP]
+    padded: i64 = fi[a + PADDED]
+    queries: i64 = fi[a + QUERIES]
+    size: i64 = state_size(queries, padded)
+    for t in range(first, last):
+        oldest: i64 = first_key(fi[a + POSITION] + t, fi[a + WINDOW])
+        length: i64 = segment_length(fi[a + POSITION] + t + 1 - oldest)
+        if block & (length - 1) == 0 and block > oldest:
+            for h in range(fi[a + HEADS]):
+                state: i64 = fi[a + STATES] + h * size
+                fold(f, fb, fi, total + h * size, state, t * group, (t + 1) * group, queries, padded, fi[a + WORK])
+                clear_queries(f, state, t * group, (t + 1) * group, queries, padded)
 
-    q, out: the first token's first query head of this kv head; the next token is kv_heads * group * dim further.
+
+def attend_tile(
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
+    a: i64, q: i64, out: i64, position: i64, tokens: i64,
+) -> None:  # fmt: skip
+    """Tokens at positions position .. position + tokens - 1, all heads, from the first key to the last.
+
+    q, out: of the first token.
     """
-    padded: i64 = padded_dim(dim)
+    kv_heads: i64 = fi[a + KV_HEADS]
+    group: i64 = fi[a + GROUP]
+    dim: i64 = fi[a + DIM]
+    padded: i64 = fi[a + PADDED]
+    window: i64 = fi[a + WINDOW]
     queries: i64 = tokens * group
-    e: i64 = work + PARTIALS + SCORES
-    loaded: i64 = e + EXP_SCRATCH + padded * 9
-    state: i64 = loaded + padded * 16
-    total: i64 = state + state_size(queries, dim)
-    stride: i64 = kv_heads * group * dim
-    for t in range(tokens):
-        load_queries(f, q + t * stride, group, dim, padded, loaded + t * group * padded)
-    clear_state(f, state, queries, padded)
-    clear_state(f, total, queries, padded)
+    size: i64 = state_size(queries, padded)
+    loaded: i64 = fi[a + FREE]
+    states: i64 = loaded + kv_heads * queries * padded
+    total: i64 = states + kv_heads * size
+    fi[a + POSITION] = position
+    fi[a + HEAD] = 0
+    fi[a + HEADS] = kv_heads
+    fi[a + QUERIES] = queries
+    fi[a + LOADED] = loaded
+    fi[a + STATES] = states
+    for h in range(kv_heads):
+        for t in range(tokens):
+            source: i64 = q + (t * kv_heads + h) * group * dim
+            load_queries(f, source, group, dim, padded, loaded + (h * tokens + t) * group * padded)
+        clear_queries(f, states + h * size, 0, queries, queries, padded)
+        clear_queries(f, total + h * size, 0, queries, queries, padded)
     block: i64 = first_key(position, window) & -32
     while block < position + tokens:
         first: i64 = clip(block - position, 0, tokens)
         last: i64 = tokens
         if window > 0:
             last = clip(block + 31 + window - position, 0, tokens)
-        for t in range(first, last):
-            oldest: i64 = first_key(position + t, window)
-            if block & (segment_length(position + t + 1 - oldest) - 1) == 0 and block > oldest:
-                fold(f, fb, fi, total, state, t * group, (t + 1) * group, queries, padded, work)
-                for v in range(t * group, (t + 1) * group):
-                    clear_query(f, state, v, queries, padded)
-        attend_block(
-            f, fb, fi, fw, ch, cu, cb, ids, pages, loaded, state, work, block, position, first, last, queries, group, window,
-            layer, layers, page_size, head, kv_heads, dim, scale, dtype,
-        )  # fmt: skip
+        fold_ended_segments(f, fb, fi, a, block, first, last, total)
+        attend_block(f, fb, fi, fw, ch, cu, cb, ids, a, block, first, last)
         block += 32
-    fold(f, fb, fi, total, state, 0, queries, queries, padded, work)
-    for v in range(queries):
-        t = v // group
-        finish_query(f, total, v, queries, padded, dim, out + t * stride + (v - t * group) * dim)
-
-
-def clear_query(f: vec[float], state: i64, v: i64, queries: i64, padded: i64) -> None:
-    """No key seen yet by query v."""
-    f[state + v] = LOWEST
-    for j in range(i64(8)):
-        f[state + queries + v * 8 + j] = 0.0
-    for d in range(padded):
-        f[state + queries * 9 + v * padded + d] = 0.0
+    for h in range(kv_heads):
+        fold(f, fb, fi, total + h * size, states + h * size, 0, queries, queries, padded, fi[a + WORK])
+        for v in range(queries):
+            t = v // group
+            target: i64 = out + ((t * kv_heads + h) * group + v - t * group) * dim
+            finish_query(f, total + h * size, v, queries, padded, dim, target)
 
 
 def attend_segments(
     rank: i64, ranks: i64, f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
-    ids: vec[i64], pages: i64, q: i64, work: i64, shared: i64, position: i64, group: i64, window: i64,
-    layer: i64, layers: i64, page_size: i64, kv_heads: i64, dim: i64, scale: float, dtype: i64,
+    ids: vec[i64], a: i64, q: i64, shared: i64, position: i64,
 ) -> None:  # fmt: skip
-    """One token: this rank's share of (segment, kv head), each into its own state in `shared`, rows in memory order."""
-    padded: i64 = padded_dim(dim)
-    loaded: i64 = work + PARTIALS + SCORES + EXP_SCRATCH + padded * 9
-    load_queries(f, q, kv_heads * group, dim, padded, loaded)
-    oldest: i64 = first_key(position, window)
+    """One token: this rank's share of (segment, kv head), each into a state of its own in `shared`."""
+    kv_heads: i64 = fi[a + KV_HEADS]
+    group: i64 = fi[a + GROUP]
+    padded: i64 = fi[a + PADDED]
+    size: i64 = state_size(group, padded)
+    load_queries(f, q, kv_heads * group, fi[a + DIM], padded, fi[a + FREE])
+    fi[a + POSITION] = position
+    fi[a + QUERIES] = group
+    oldest: i64 = first_key(position, fi[a + WINDOW])
     length: i64 = segment_length(position + 1 - oldest)
     segment: i64 = oldest // length
     items: i64 = (position // length + 1 - segment) * kv_heads
     item: i64 = items * rank // ranks
     end: i64 = items * (rank + 1) // ranks
-    size: i64 = state_size(group, dim)
     while item < end:
         number: i64 = item // kv_heads
         head: i64 = item - number * kv_heads
-        last: i64 = head + end - item
-        if last > kv_heads:
-            last = kv_heads
-        states: i64 = shared + number * kv_heads * size
-        for h in range(head, last):
-            clear_state(f, states + h * size, group, padded)
+        heads: i64 = end - item
+        if heads > kv_heads - head:
+            heads = kv_heads - head
+        fi[a + HEAD] = head
+        fi[a + HEADS] = heads
+        fi[a + LOADED] = fi[a + FREE] + head * group * padded
+        fi[a + STATES] = shared + item * size
+        for h in range(heads):
+            clear_queries(f, fi[a + STATES] + h * size, 0, group, group, padded)
         block: i64 = (segment + number) * length
         stop: i64 = block + length
         if block < oldest:
@@ -359,13 +488,9 @@ def attend_segments(
         if stop > position + 1:
             stop = position + 1
         while block < stop:
-            for h in range(head, last):
-                attend_block(
-                    f, fb, fi, fw, ch, cu, cb, ids, pages, loaded + h * group * padded, states + h * size, work,
-                    block, position, 0, 1, group, group, window, layer, layers, page_size, h, kv_heads, dim, scale, dtype,
-                )  # fmt: skip
+            attend_block(f, fb, fi, fw, ch, cu, cb, ids, a, block, 0, 1)
             block += 32
-        item += last - head
+        item += heads
 
 
 def attend(
@@ -375,50 +500,52 @@ def attend(
 ) -> None:  # fmt: skip
     """This rank's share of n tokens at positions start on: out = softmax(scale q k) v.
 
-    f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: attend_scratch(heads, dim)
-    entries at `scratch`, of this rank alone, and attend_shared(heads, dim) at `shared`, of all. The cache's arena is seen as
-    i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 8. window: keys that a query sees, itself
-    included; 0 = all. dtype: as in cache_rows.
+    f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: attend_scratch(heads,
+    dim) entries at `scratch`, of this rank alone, and attend_shared(heads, dim) at `shared`, of all. The cache's arena
+    is seen as i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 8. window: keys that a query
+    sees, itself included; 0 = all. dtype: as in cache_rows.
     Call `attend_finish` behind a barrier: a single token's result is complete only then.
     """
+    a: i64 = scratch
+    fi[a + PAGES] = pages
+    fi[a + LAYER] = layer
+    fi[a + LAYERS] = layers
+    fi[a + PAGE_SIZE] = page_size
+    fi[a + KV_HEADS] = kv_heads
+    fi[a + GROUP] = group
+    fi[a + DIM] = dim
+    fi[a + PADDED] = padded_dim(dim)
+    fi[a + WINDOW] = window
+    fi[a + DTYPE] = dtype
+    f[a + SCALE] = scale
+    divide_scratch(fi, a)
     if n == 1:
-        attend_segments(
-            rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, pages, q, scratch, shared, start, group, window,
-            layer, layers, page_size, kv_heads, dim, scale, dtype,
-        )  # fmt: skip
+        attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, shared, start)
         return
-    most: i64 = MAX_GROUP // group
-    tiles: i64 = (n + most - 1) // most
-    item: i64 = rank  # tiles cost more the later they are: the ranks take turns
-    while item < tiles * kv_heads:
-        tile: i64 = item // kv_heads
-        head: i64 = item - tile * kv_heads
-        tokens: i64 = most
-        if tile * most + tokens > n:
-            tokens = n - tile * most
-        x: i64 = (tile * most * kv_heads + head) * group * dim
-        attend_tile(
-            f, fb, fi, fw, ch, cu, cb, ids, pages, q + x, out + x, scratch, start + tile * most, tokens, group, window,
-            layer, layers, page_size, head, kv_heads, dim, scale, dtype,
-        )  # fmt: skip
-        item += ranks
+    most: i64 = clip(most_queries(kv_heads * group) // (kv_heads * group), 1, MAX_GROUP // group)
+    most = clip((n + ranks - 1) // ranks, 1, most)
+    tile: i64 = rank * most  # tiles cost more the later they are: the ranks take turns
+    while tile < n:
+        x: i64 = tile * kv_heads * group * dim
+        attend_tile(f, fb, fi, fw, ch, cu, cb, ids, a, q + x, out + x, start + tile, clip(n - tile, 1, most))
+        tile += ranks * most
 
 
 def attend_finish(
-    rank: i64, ranks: i64, n: i64, start: i64, f: vec[float], fb: bytes, fi: vec[i64], out: i64, scratch: i64, shared: i64,
-    kv_heads: i64, group: i64, dim: i64, window: i64,
+    rank: i64, ranks: i64, n: i64, start: i64, f: vec[float], fb: bytes, fi: vec[i64], out: i64, scratch: i64,
+    shared: i64, kv_heads: i64, group: i64, dim: i64, window: i64,
 ) -> None:  # fmt: skip
     """Folds the segments of a single token's queries, this rank's share of the kv heads; nothing to do for n > 1."""
     if n > 1:
         return
     padded: i64 = padded_dim(dim)
-    size: i64 = state_size(group, dim)
+    size: i64 = state_size(group, padded)
     oldest: i64 = first_key(start, window)
     length: i64 = segment_length(start + 1 - oldest)
     segments: i64 = start // length + 1 - oldest // length
-    total: i64 = scratch + PARTIALS
+    total: i64 = scratch + EXP_SCRATCH + 64
     for h in range(kv_heads * rank // ranks, kv_heads * (rank + 1) // ranks):
-        clear_state(f, total, group, padded)
+        clear_queries(f, total, 0, group, group, padded)
         for number in range(segments):
             fold(f, fb, fi, total, shared + (number * kv_heads + h) * size, 0, group, group, padded, scratch)
         for v in range(group):

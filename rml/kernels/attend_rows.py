@@ -1,83 +1,24 @@
-"""The inner loops of attention: reading cache rows as float64, scores, and weighted sums of value rows.
+"""The inner loops of attention: scores of queries and keys, and weighted sums of value rows, sixteen rows at a time.
 
-Eight consecutive rows of one kv head are widened into scratch and used by every query that shares the head. A score is
-the sum of eight partial sums (dimension i belongs to sum i mod 8), so the compiler keeps them in one register; they
-are stored to memory first because that is what makes it do so. Each order of addition is written here.
+What was measured: eight scalars that start as zeros (or loaded side by side), collect a sum and are stored side by side
+become one vector register; stores inside the loop need tests for overlap that cost more than the loop.
+
+A score is the sum of eight partial sums, dimension i belonging to sum i mod 8. Each order of addition is written here;
+the functions for four queries and for one give the same bits.
 """
 
 from __future__ import annotations
 
-from librt.strings import read_f32_le, read_f64_le
 from librt.vecs import vec
-from mypy_extensions import i16, i32, i64, u8
-
-from rml.kernels.cache_rows import F16, F32, F64, int8_group, int8_row_bytes
-
-# ---------------------------------------------------------------------------------------- cache rows to float64
-
-
-def widen_f64(f: vec[float], cb: bytes, source: i64, out: i64, dim: i64) -> None:
-    for d in range(dim):
-        f[out + d] = read_f64_le(cb, source + d * 8)
-
-
-def widen_f32(f: vec[float], cb: bytes, source: i64, out: i64, dim: i64) -> None:
-    for d in range(dim):
-        f[out + d] = read_f32_le(cb, source + d * 4)
-
-
-def f16_to_word(fw: vec[i32], ch: vec[i16], source: i64, out: i64, dim: i64) -> None:
-    """fw = f32 bits of the f16 value * 2^-112: exponent and mantissa moved as they are, which is right for subnormals too."""
-    for d in range(dim):
-        h: i32 = i32(ch[source + d])
-        fw[out + d] = ((h & 32767) << 13) | ((h >> 15) & -2147483648)
-
-
-def widen_word(f: vec[float], fb: bytes, source: i64, out: i64, dim: i64) -> None:
-    """f = f32 at byte `source` * 2^112."""
-    for d in range(dim):
-        f[out + d] = read_f32_le(fb, source + d * 4) * 5.192296858534828e33
-
-
-def widen_int8(f: vec[float], cu: vec[u8], source: i64, out: i64, count: i64, scale: float) -> None:
-    for d in range(count):
-        f[out + d] = float((i32(cu[source + d]) ^ 128) - 128) * scale
-
-
-def widen_rows(
-    f: vec[float], fb: bytes, fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
-    row: i64, rows: i64, head: i64, kv_heads: i64, dim: i64, padded: i64, dtype: i64, out: i64, words: i64,
-) -> None:  # fmt: skip
-    """f[out + j * padded :] = head `head` of rows row .. row + rows - 1, zero from dim to padded. words: scratch, dim i32."""
-    size: i64 = int8_group(dim)
-    for j in range(rows):
-        entry: i64 = ((row + j) * kv_heads + head) * dim
-        target: i64 = out + j * padded
-        if dtype == F32:
-            widen_f32(f, cb, entry * 4, target, dim)
-        elif dtype == F64:
-            widen_f64(f, cb, entry * 8, target, dim)
-        elif dtype == F16:
-            f16_to_word(fw, ch, entry, words * 2, dim)
-            widen_word(f, fb, words * 8, target, dim)
-        else:
-            base: i64 = (row + j) * int8_row_bytes(kv_heads, dim)
-            values: i64 = base + kv_heads * dim // size * 4 + head * dim
-            scales: i64 = base + head * dim // size * 4
-            for g in range(dim // size):
-                widen_int8(f, cu, values + g * size, target + g * size, size, read_f32_le(cb, scales + g * 4))
-        for d in range(dim, padded):
-            f[target + d] = 0.0
-
+from mypy_extensions import i64
 
 # ------------------------------------------------------------------------------------------------------- scores
-# The arithmetic of the three is the same; four queries share each load of a key.
 
 
-def partial_scores_1(f: vec[float], key: i64, q: i64, dim: i64, out: i64) -> None:
-    """out[j * 8 + l] = sum over d = l mod 8 of key[j][d] * q[d], for 8 rows j, two at a time."""
-    for j in range(i64(4)):
-        k: i64 = key + j * 2 * dim
+def partial_scores_1(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
+    """out[j * 8 + t] = sum over d = t mod 8 of key[j * stride + d] * q[d], for the 16 rows j of the ring."""
+    for j in range(i64(8)):
+        k: i64 = key + j * 2 * stride
         w: i64 = out + j * 16
         a0: float = 0.0
         a1: float = 0.0
@@ -96,25 +37,25 @@ def partial_scores_1(f: vec[float], key: i64, q: i64, dim: i64, out: i64) -> Non
         b6: float = 0.0
         b7: float = 0.0
         for b in range(dim >> 3):
-            p: i64 = k + b * 8
-            r: i64 = p + dim
+            x: i64 = k + b * 8
+            x1: i64 = x + stride
             s: i64 = q + b * 8
-            a0 += f[p] * f[s]
-            a1 += f[p + 1] * f[s + 1]
-            a2 += f[p + 2] * f[s + 2]
-            a3 += f[p + 3] * f[s + 3]
-            a4 += f[p + 4] * f[s + 4]
-            a5 += f[p + 5] * f[s + 5]
-            a6 += f[p + 6] * f[s + 6]
-            a7 += f[p + 7] * f[s + 7]
-            b0 += f[r] * f[s]
-            b1 += f[r + 1] * f[s + 1]
-            b2 += f[r + 2] * f[s + 2]
-            b3 += f[r + 3] * f[s + 3]
-            b4 += f[r + 4] * f[s + 4]
-            b5 += f[r + 5] * f[s + 5]
-            b6 += f[r + 6] * f[s + 6]
-            b7 += f[r + 7] * f[s + 7]
+            a0 += f[x] * f[s]
+            a1 += f[x + 1] * f[s + 1]
+            a2 += f[x + 2] * f[s + 2]
+            a3 += f[x + 3] * f[s + 3]
+            a4 += f[x + 4] * f[s + 4]
+            a5 += f[x + 5] * f[s + 5]
+            a6 += f[x + 6] * f[s + 6]
+            a7 += f[x + 7] * f[s + 7]
+            b0 += f[x1] * f[s]
+            b1 += f[x1 + 1] * f[s + 1]
+            b2 += f[x1 + 2] * f[s + 2]
+            b3 += f[x1 + 3] * f[s + 3]
+            b4 += f[x1 + 4] * f[s + 4]
+            b5 += f[x1 + 5] * f[s + 5]
+            b6 += f[x1 + 6] * f[s + 6]
+            b7 += f[x1 + 7] * f[s + 7]
         f[w] = a0
         f[w + 1] = a1
         f[w + 2] = a2
@@ -133,11 +74,11 @@ def partial_scores_1(f: vec[float], key: i64, q: i64, dim: i64, out: i64) -> Non
         f[w + 15] = b7
 
 
-def partial_scores_4(f: vec[float], key: i64, q: i64, dim: i64, out: i64, stride: i64) -> None:
-    """The same for queries q, q + dim, q + 2 dim, q + 3 dim; query h goes to out + h * stride."""
+def partial_scores_4(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
+    """The same for queries q, q + dim, q + 2 dim, q + 3 dim; their results are 128 entries apart."""
     for j in range(i64(8)):
-        k: i64 = key + j * dim
-        w: i64 = out + j * 8
+        k: i64 = key + j * 2 * stride
+        w: i64 = out + j * 16
         a0: float = 0.0
         a1: float = 0.0
         a2: float = 0.0
@@ -170,44 +111,109 @@ def partial_scores_4(f: vec[float], key: i64, q: i64, dim: i64, out: i64, stride
         d5: float = 0.0
         d6: float = 0.0
         d7: float = 0.0
+        e0: float = 0.0
+        e1: float = 0.0
+        e2: float = 0.0
+        e3: float = 0.0
+        e4: float = 0.0
+        e5: float = 0.0
+        e6: float = 0.0
+        e7: float = 0.0
+        f0: float = 0.0
+        f1: float = 0.0
+        f2: float = 0.0
+        f3: float = 0.0
+        f4: float = 0.0
+        f5: float = 0.0
+        f6: float = 0.0
+        f7: float = 0.0
+        g0: float = 0.0
+        g1: float = 0.0
+        g2: float = 0.0
+        g3: float = 0.0
+        g4: float = 0.0
+        g5: float = 0.0
+        g6: float = 0.0
+        g7: float = 0.0
+        h0: float = 0.0
+        h1: float = 0.0
+        h2: float = 0.0
+        h3: float = 0.0
+        h4: float = 0.0
+        h5: float = 0.0
+        h6: float = 0.0
+        h7: float = 0.0
         for b in range(dim >> 3):
-            p: i64 = k + b * 8
+            x: i64 = k + b * 8
+            x1: i64 = x + stride
             s: i64 = q + b * 8
-            t: i64 = s + dim
-            u: i64 = t + dim
-            v: i64 = u + dim
-            a0 += f[p] * f[s]
-            a1 += f[p + 1] * f[s + 1]
-            a2 += f[p + 2] * f[s + 2]
-            a3 += f[p + 3] * f[s + 3]
-            a4 += f[p + 4] * f[s + 4]
-            a5 += f[p + 5] * f[s + 5]
-            a6 += f[p + 6] * f[s + 6]
-            a7 += f[p + 7] * f[s + 7]
-            b0 += f[p] * f[t]
-            b1 += f[p + 1] * f[t + 1]
-            b2 += f[p + 2] * f[t + 2]
-            b3 += f[p + 3] * f[t + 3]
-            b4 += f[p + 4] * f[t + 4]
-            b5 += f[p + 5] * f[t + 5]
-            b6 += f[p + 6] * f[t + 6]
-            b7 += f[p + 7] * f[t + 7]
-            c0 += f[p] * f[u]
-            c1 += f[p + 1] * f[u + 1]
-            c2 += f[p + 2] * f[u + 2]
-            c3 += f[p + 3] * f[u + 3]
-            c4 += f[p + 4] * f[u + 4]
-            c5 += f[p + 5] * f[u + 5]
-            c6 += f[p + 6] * f[u + 6]
-            c7 += f[p + 7] * f[u + 7]
-            d0 += f[p] * f[v]
-            d1 += f[p + 1] * f[v + 1]
-            d2 += f[p + 2] * f[v + 2]
-            d3 += f[p + 3] * f[v + 3]
-            d4 += f[p + 4] * f[v + 4]
-            d5 += f[p + 5] * f[v + 5]
-            d6 += f[p + 6] * f[v + 6]
-            d7 += f[p + 7] * f[v + 7]
+            s1: i64 = s + dim
+            s2: i64 = s1 + dim
+            s3: i64 = s2 + dim
+            a0 += f[x] * f[s]
+            a1 += f[x + 1] * f[s + 1]
+            a2 += f[x + 2] * f[s + 2]
+            a3 += f[x + 3] * f[s + 3]
+            a4 += f[x + 4] * f[s + 4]
+            a5 += f[x + 5] * f[s + 5]
+            a6 += f[x + 6] * f[s + 6]
+            a7 += f[x + 7] * f[s + 7]
+            b0 += f[x1] * f[s]
+            b1 += f[x1 + 1] * f[s + 1]
+            b2 += f[x1 + 2] * f[s + 2]
+            b3 += f[x1 + 3] * f[s + 3]
+            b4 += f[x1 + 4] * f[s + 4]
+            b5 += f[x1 + 5] * f[s + 5]
+            b6 += f[x1 + 6] * f[s + 6]
+            b7 += f[x1 + 7] * f[s + 7]
+            c0 += f[x] * f[s1]
+            c1 += f[x + 1] * f[s1 + 1]
+            c2 += f[x + 2] * f[s1 + 2]
+            c3 += f[x + 3] * f[s1 + 3]
+            c4 += f[x + 4] * f[s1 + 4]
+            c5 += f[x + 5] * f[s1 + 5]
+            c6 += f[x + 6] * f[s1 + 6]
+            c7 += f[x + 7] * f[s1 + 7]
+            d0 += f[x1] * f[s1]
+            d1 += f[x1 + 1] * f[s1 + 1]
+            d2 += f[x1 + 2] * f[s1 + 2]
+            d3 += f[x1 + 3] * f[s1 + 3]
+            d4 += f[x1 + 4] * f[s1 + 4]
+            d5 += f[x1 + 5] * f[s1 + 5]
+            d6 += f[x1 + 6] * f[s1 + 6]
+            d7 += f[x1 + 7] * f[s1 + 7]
+            e0 += f[x] * f[s2]
+            e1 += f[x + 1] * f[s2 + 1]
+            e2 += f[x + 2] * f[s2 + 2]
+            e3 += f[x + 3] * f[s2 + 3]
+            e4 += f[x + 4] * f[s2 + 4]
+            e5 += f[x + 5] * f[s2 + 5]
+            e6 += f[x + 6] * f[s2 + 6]
+            e7 += f[x + 7] * f[s2 + 7]
+            f0 += f[x1] * f[s2]
+            f1 += f[x1 + 1] * f[s2 + 1]
+            f2 += f[x1 + 2] * f[s2 + 2]
+            f3 += f[x1 + 3] * f[s2 + 3]
+            f4 += f[x1 + 4] * f[s2 + 4]
+            f5 += f[x1 + 5] * f[s2 + 5]
+            f6 += f[x1 + 6] * f[s2 + 6]
+            f7 += f[x1 + 7] * f[s2 + 7]
+            g0 += f[x] * f[s3]
+            g1 += f[x + 1] * f[s3 + 1]
+            g2 += f[x + 2] * f[s3 + 2]
+            g3 += f[x + 3] * f[s3 + 3]
+            g4 += f[x + 4] * f[s3 + 4]
+            g5 += f[x + 5] * f[s3 + 5]
+            g6 += f[x + 6] * f[s3 + 6]
+            g7 += f[x + 7] * f[s3 + 7]
+            h0 += f[x1] * f[s3]
+            h1 += f[x1 + 1] * f[s3 + 1]
+            h2 += f[x1 + 2] * f[s3 + 2]
+            h3 += f[x1 + 3] * f[s3 + 3]
+            h4 += f[x1 + 4] * f[s3 + 4]
+            h5 += f[x1 + 5] * f[s3 + 5]
+            h6 += f[x1 + 6] * f[s3 + 6]
+            h7 += f[x1 + 7] * f[s3 + 7]
         f[w] = a0
         f[w + 1] = a1
         f[w + 2] = a2
@@ -216,64 +222,336 @@ def partial_scores_4(f: vec[float], key: i64, q: i64, dim: i64, out: i64, stride
         f[w + 5] = a5
         f[w + 6] = a6
         f[w + 7] = a7
-        w += stride
-        f[w] = b0
-        f[w + 1] = b1
-        f[w + 2] = b2
-        f[w + 3] = b3
-        f[w + 4] = b4
-        f[w + 5] = b5
-        f[w + 6] = b6
-        f[w + 7] = b7
-        w += stride
-        f[w] = c0
-        f[w + 1] = c1
-        f[w + 2] = c2
-        f[w + 3] = c3
-        f[w + 4] = c4
-        f[w + 5] = c5
-        f[w + 6] = c6
-        f[w + 7] = c7
-        w += stride
-        f[w] = d0
-        f[w + 1] = d1
-        f[w + 2] = d2
-        f[w + 3] = d3
-        f[w + 4] = d4
-        f[w + 5] = d5
-        f[w + 6] = d6
-        f[w + 7] = d7
+        f[w + 8] = b0
+        f[w + 9] = b1
+        f[w + 10] = b2
+        f[w + 11] = b3
+        f[w + 12] = b4
+        f[w + 13] = b5
+        f[w + 14] = b6
+        f[w + 15] = b7
+        f[w + 128] = c0
+        f[w + 129] = c1
+        f[w + 130] = c2
+        f[w + 131] = c3
+        f[w + 132] = c4
+        f[w + 133] = c5
+        f[w + 134] = c6
+        f[w + 135] = c7
+        f[w + 136] = d0
+        f[w + 137] = d1
+        f[w + 138] = d2
+        f[w + 139] = d3
+        f[w + 140] = d4
+        f[w + 141] = d5
+        f[w + 142] = d6
+        f[w + 143] = d7
+        f[w + 256] = e0
+        f[w + 257] = e1
+        f[w + 258] = e2
+        f[w + 259] = e3
+        f[w + 260] = e4
+        f[w + 261] = e5
+        f[w + 262] = e6
+        f[w + 263] = e7
+        f[w + 264] = f0
+        f[w + 265] = f1
+        f[w + 266] = f2
+        f[w + 267] = f3
+        f[w + 268] = f4
+        f[w + 269] = f5
+        f[w + 270] = f6
+        f[w + 271] = f7
+        f[w + 384] = g0
+        f[w + 385] = g1
+        f[w + 386] = g2
+        f[w + 387] = g3
+        f[w + 388] = g4
+        f[w + 389] = g5
+        f[w + 390] = g6
+        f[w + 391] = g7
+        f[w + 392] = h0
+        f[w + 393] = h1
+        f[w + 394] = h2
+        f[w + 395] = h3
+        f[w + 396] = h4
+        f[w + 397] = h5
+        f[w + 398] = h6
+        f[w + 399] = h7
 
 
 def sum_partials(f: vec[float], x: i64, out: i64, count: i64, scale: float) -> None:
     """out[i] = (the sum of the eight partial sums x[8i:]) * scale, in one written order."""
     for i in range(count):
         p: i64 = x + i * 8
-        f[out + i] = (
-            ((f[p] + f[p + 4]) + (f[p + 2] + f[p + 6])) + ((f[p + 1] + f[p + 5]) + (f[p + 3] + f[p + 7]))
-        ) * scale
+        low: float = (f[p] + f[p + 4]) + (f[p + 2] + f[p + 6])
+        f[out + i] = (low + ((f[p + 1] + f[p + 5]) + (f[p + 3] + f[p + 7]))) * scale
 
 
 # ----------------------------------------------------------------------------------------- weighted value rows
 
 
-def add_rows_8(f: vec[float], value: i64, p: i64, dim: i64, out: i64) -> None:
-    """out[d] += p[j] * value[j][d], for eight rows j in order."""
-    p0: float = f[p]
-    p1: float = f[p + 1]
-    p2: float = f[p + 2]
-    p3: float = f[p + 3]
-    p4: float = f[p + 4]
-    p5: float = f[p + 5]
-    p6: float = f[p + 6]
-    p7: float = f[p + 7]
-    for d in range(dim):
-        v: i64 = value + d
-        low: float = f[out + d] + p0 * f[v] + p1 * f[v + dim] + p2 * f[v + dim * 2] + p3 * f[v + dim * 3]
-        f[out + d] = low + p4 * f[v + dim * 4] + p5 * f[v + dim * 5] + p6 * f[v + dim * 6] + p7 * f[v + dim * 7]
+def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
+    """out[d] += p[j] * value[j * stride + d], for `rows` rows j in order; dim is a multiple of 16."""
+    for c in range(dim >> 4):
+        v: i64 = value + c * 16
+        o: i64 = out + c * 16
+        a0: float = f[o]
+        a1: float = f[o + 1]
+        a2: float = f[o + 2]
+        a3: float = f[o + 3]
+        a4: float = f[o + 4]
+        a5: float = f[o + 5]
+        a6: float = f[o + 6]
+        a7: float = f[o + 7]
+        a8: float = f[o + 8]
+        a9: float = f[o + 9]
+        a10: float = f[o + 10]
+        a11: float = f[o + 11]
+        a12: float = f[o + 12]
+        a13: float = f[o + 13]
+        a14: float = f[o + 14]
+        a15: float = f[o + 15]
+        for j in range(rows):
+            x: i64 = v + j * stride
+            p0: float = f[p + j]
+            a0 += p0 * f[x]
+            a1 += p0 * f[x + 1]
+            a2 += p0 * f[x + 2]
+            a3 += p0 * f[x + 3]
+            a4 += p0 * f[x + 4]
+            a5 += p0 * f[x + 5]
+            a6 += p0 * f[x + 6]
+            a7 += p0 * f[x + 7]
+            a8 += p0 * f[x + 8]
+            a9 += p0 * f[x + 9]
+            a10 += p0 * f[x + 10]
+            a11 += p0 * f[x + 11]
+            a12 += p0 * f[x + 12]
+            a13 += p0 * f[x + 13]
+            a14 += p0 * f[x + 14]
+            a15 += p0 * f[x + 15]
+        f[o] = a0
+        f[o + 1] = a1
+        f[o + 2] = a2
+        f[o + 3] = a3
+        f[o + 4] = a4
+        f[o + 5] = a5
+        f[o + 6] = a6
+        f[o + 7] = a7
+        f[o + 8] = a8
+        f[o + 9] = a9
+        f[o + 10] = a10
+        f[o + 11] = a11
+        f[o + 12] = a12
+        f[o + 13] = a13
+        f[o + 14] = a14
+        f[o + 15] = a15
 
 
-def add_row(f: vec[float], value: i64, p: float, dim: i64, out: i64) -> None:
-    """out[d] += p * value[d]."""
-    for d in range(dim):
-        f[out + d] += p * f[value + d]
+def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
+    """The same for four queries: weights at p + 16 h, sums at out + h * dim."""
+    for c in range(dim >> 4):
+        v: i64 = value + c * 16
+        o: i64 = out + c * 16
+        o1: i64 = o + dim
+        o2: i64 = o1 + dim
+        o3: i64 = o2 + dim
+        a0: float = f[o]
+        a1: float = f[o + 1]
+        a2: float = f[o + 2]
+        a3: float = f[o + 3]
+        a4: float = f[o + 4]
+        a5: float = f[o + 5]
+        a6: float = f[o + 6]
+        a7: float = f[o + 7]
+        a8: float = f[o + 8]
+        a9: float = f[o + 9]
+        a10: float = f[o + 10]
+        a11: float = f[o + 11]
+        a12: float = f[o + 12]
+        a13: float = f[o + 13]
+        a14: float = f[o + 14]
+        a15: float = f[o + 15]
+        b0: float = f[o1]
+        b1: float = f[o1 + 1]
+        b2: float = f[o1 + 2]
+        b3: float = f[o1 + 3]
+        b4: float = f[o1 + 4]
+        b5: float = f[o1 + 5]
+        b6: float = f[o1 + 6]
+        b7: float = f[o1 + 7]
+        b8: float = f[o1 + 8]
+        b9: float = f[o1 + 9]
+        b10: float = f[o1 + 10]
+        b11: float = f[o1 + 11]
+        b12: float = f[o1 + 12]
+        b13: float = f[o1 + 13]
+        b14: float = f[o1 + 14]
+        b15: float = f[o1 + 15]
+        c0: float = f[o2]
+        c1: float = f[o2 + 1]
+        c2: float = f[o2 + 2]
+        c3: float = f[o2 + 3]
+        c4: float = f[o2 + 4]
+        c5: float = f[o2 + 5]
+        c6: float = f[o2 + 6]
+        c7: float = f[o2 + 7]
+        c8: float = f[o2 + 8]
+        c9: float = f[o2 + 9]
+        c10: float = f[o2 + 10]
+        c11: float = f[o2 + 11]
+        c12: float = f[o2 + 12]
+        c13: float = f[o2 + 13]
+        c14: float = f[o2 + 14]
+        c15: float = f[o2 + 15]
+        d0: float = f[o3]
+        d1: float = f[o3 + 1]
+        d2: float = f[o3 + 2]
+        d3: float = f[o3 + 3]
+        d4: float = f[o3 + 4]
+        d5: float = f[o3 + 5]
+        d6: float = f[o3 + 6]
+        d7: float = f[o3 + 7]
+        d8: float = f[o3 + 8]
+        d9: float = f[o3 + 9]
+        d10: float = f[o3 + 10]
+        d11: float = f[o3 + 11]
+        d12: float = f[o3 + 12]
+        d13: float = f[o3 + 13]
+        d14: float = f[o3 + 14]
+        d15: float = f[o3 + 15]
+        for j in range(rows):
+            x: i64 = v + j * stride
+            p0: float = f[p + j]
+            p1: float = f[p + 16 + j]
+            p2: float = f[p + 32 + j]
+            p3: float = f[p + 48 + j]
+            a0 += p0 * f[x]
+            a1 += p0 * f[x + 1]
+            a2 += p0 * f[x + 2]
+            a3 += p0 * f[x + 3]
+            a4 += p0 * f[x + 4]
+            a5 += p0 * f[x + 5]
+            a6 += p0 * f[x + 6]
+            a7 += p0 * f[x + 7]
+            a8 += p0 * f[x + 8]
+            a9 += p0 * f[x + 9]
+            a10 += p0 * f[x + 10]
+            a11 += p0 * f[x + 11]
+            a12 += p0 * f[x + 12]
+            a13 += p0 * f[x + 13]
+            a14 += p0 * f[x + 14]
+            a15 += p0 * f[x + 15]
+            b0 += p1 * f[x]
+            b1 += p1 * f[x + 1]
+            b2 += p1 * f[x + 2]
+            b3 += p1 * f[x + 3]
+            b4 += p1 * f[x + 4]
+            b5 += p1 * f[x + 5]
+            b6 += p1 * f[x + 6]
+            b7 += p1 * f[x + 7]
+            b8 += p1 * f[x + 8]
+            b9 += p1 * f[x + 9]
+            b10 += p1 * f[x + 10]
+            b11 += p1 * f[x + 11]
+            b12 += p1 * f[x + 12]
+            b13 += p1 * f[x + 13]
+            b14 += p1 * f[x + 14]
+            b15 += p1 * f[x + 15]
+            c0 += p2 * f[x]
+            c1 += p2 * f[x + 1]
+            c2 += p2 * f[x + 2]
+            c3 += p2 * f[x + 3]
+            c4 += p2 * f[x + 4]
+            c5 += p2 * f[x + 5]
+            c6 += p2 * f[x + 6]
+            c7 += p2 * f[x + 7]
+            c8 += p2 * f[x + 8]
+            c9 += p2 * f[x + 9]
+            c10 += p2 * f[x + 10]
+            c11 += p2 * f[x + 11]
+            c12 += p2 * f[x + 12]
+            c13 += p2 * f[x + 13]
+            c14 += p2 * f[x + 14]
+            c15 += p2 * f[x + 15]
+            d0 += p3 * f[x]
+            d1 += p3 * f[x + 1]
+            d2 += p3 * f[x + 2]
+            d3 += p3 * f[x + 3]
+            d4 += p3 * f[x + 4]
+            d5 += p3 * f[x + 5]
+            d6 += p3 * f[x + 6]
+            d7 += p3 * f[x + 7]
+            d8 += p3 * f[x + 8]
+            d9 += p3 * f[x + 9]
+            d10 += p3 * f[x + 10]
+            d11 += p3 * f[x + 11]
+            d12 += p3 * f[x + 12]
+            d13 += p3 * f[x + 13]
+            d14 += p3 * f[x + 14]
+            d15 += p3 * f[x + 15]
+        f[o] = a0
+        f[o + 1] = a1
+        f[o + 2] = a2
+        f[o + 3] = a3
+        f[o + 4] = a4
+        f[o + 5] = a5
+        f[o + 6] = a6
+        f[o + 7] = a7
+        f[o + 8] = a8
+        f[o + 9] = a9
+        f[o + 10] = a10
+        f[o + 11] = a11
+        f[o + 12] = a12
+        f[o + 13] = a13
+        f[o + 14] = a14
+        f[o + 15] = a15
+        f[o1] = b0
+        f[o1 + 1] = b1
+        f[o1 + 2] = b2
+        f[o1 + 3] = b3
+        f[o1 + 4] = b4
+        f[o1 + 5] = b5
+        f[o1 + 6] = b6
+        f[o1 + 7] = b7
+        f[o1 + 8] = b8
+        f[o1 + 9] = b9
+        f[o1 + 10] = b10
+        f[o1 + 11] = b11
+        f[o1 + 12] = b12
+        f[o1 + 13] = b13
+        f[o1 + 14] = b14
+        f[o1 + 15] = b15
+        f[o2] = c0
+        f[o2 + 1] = c1
+        f[o2 + 2] = c2
+        f[o2 + 3] = c3
+        f[o2 + 4] = c4
+        f[o2 + 5] = c5
+        f[o2 + 6] = c6
+        f[o2 + 7] = c7
+        f[o2 + 8] = c8
+        f[o2 + 9] = c9
+        f[o2 + 10] = c10
+        f[o2 + 11] = c11
+        f[o2 + 12] = c12
+        f[o2 + 13] = c13
+        f[o2 + 14] = c14
+        f[o2 + 15] = c15
+        f[o3] = d0
+        f[o3 + 1] = d1
+        f[o3 + 2] = d2
+        f[o3 + 3] = d3
+        f[o3 + 4] = d4
+        f[o3 + 5] = d5
+        f[o3 + 6] = d6
+        f[o3 + 7] = d7
+        f[o3 + 8] = d8
+        f[o3 + 9] = d9
+        f[o3 + 10] = d10
+        f[o3 + 11] = d11
+        f[o3 + 12] = d12
+        f[o3 + 13] = d13
+        f[o3 + 14] = d14
+        f[o3 + 15] = d15
