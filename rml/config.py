@@ -145,7 +145,7 @@ class ModelConfig:
 def fill_sources(sources: dict[str, str], default: str) -> None:
     """Give every field that no key was read for the source `default`."""
     for each in fields(ModelConfig):
-        if each.name not in ("sources", "rope"):
+        if each.name != "sources":
             sources.setdefault(each.name, f"default: {default}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,8 +18,7 @@ def parse_json(text: bytes, where: str) -> dict[str, object]:
     def unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise BadFile(f"{where}: key {twice!r} occurs twice")
         return result
 

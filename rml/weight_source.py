@@ -108,10 +108,8 @@ class WeightSource:
 
     def experts(self, name: str, count: int, rows: int, cols: int) -> Experts:
         """The experts of e.g. blk.0.ffn_gate_exps.weight, stacked, fused or one by one in the files."""
-        if self.metadata is None:
-            singles = [self._present(hf_expert_names(name, expert)) for expert in range(count)]
-            if singles[0] is not None:
-                return self._gather(name, singles, (rows, cols))
+        if self.metadata is None and self._present(hf_expert_names(name, 0)):
+            return self._gather(name, count, (rows, cols))
         tensor, place = self._find(name, (count,), rows, (cols,))
         return self._slices(name, tensor, place, count, (rows, cols))
 
@@ -119,6 +117,10 @@ class WeightSource:
         """A norm or bias as float64 (length,); adds 1 to the norms of a Hugging Face Gemma, which scale by 1 + w."""
         tensor, place = self._find(name, (), length, ())
         values = _to_float64(tensor)[place.first : place.first + length]
+        if name == "rope_freqs.weight" and not (np.isfinite(values) & (values > 0)).all():
+            raise BadFile(
+                f"{tensor.file.path}: tensor {name!r} divides frequencies, expected positive numbers: {values}"
+            )
         return values + self.config.norm_offset if is_norm(name) else values
 
     def check_all_consumed(self) -> None:
@@ -171,13 +173,15 @@ class WeightSource:
         offsets = tuple(offset + (each * place.total + place.first) * row for each in range(count))
         return Experts(name, tensor.type, rows, cols, (file,) * count, offsets, rows * row)
 
-    def _gather(self, name: str, singles: Sequence[str | None], shape: tuple[int, int]) -> Experts:
+    def _gather(self, name: str, count: int, shape: tuple[int, int]) -> Experts:
         """Experts that are tensors of their own, all of one type."""
         rows, cols = shape
         tensors = []
-        for expert, single in enumerate(singles):
-            if single is None:
-                raise BadFile(self._missing(f"{name}[{expert}]", hf_expert_names(name, expert), shape))
+        for expert in range(count):
+            names = hf_expert_names(name, expert)
+            single = self._present(names)
+            if single is None:  # before anything is allocated for the rest of `count`
+                raise BadFile(self._missing(f"{name}[{expert}]", names, shape))
             self._check(f"expert {expert} of {name}", single, shape)
             self._used[single], self._total[single] = {0: rows}, rows
             tensors.append(self.tensors[single])

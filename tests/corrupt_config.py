@@ -171,6 +171,12 @@ CONFIG_LIES = [
         ConfigError,
         ("5", "4"),
     ),
+    Lie(
+        "2^31 experts",
+        _config(model_type="mixtral", num_local_experts=2**31 - 1),
+        BadFile,
+        ("blk.0.ffn_gate_inp.weight", "[2147483647, 32]"),
+    ),
     Lie("dense layers", _config(model_type="qwen3_moe", mlp_only_layers=[0]), Unsupported, ("mlp_only_layers",)),
     Lie("every second layer", _config(model_type="qwen3_moe", decoder_sparse_step=2), Unsupported, ("sparse_step",)),
     Lie(

@@ -115,6 +115,10 @@ def _add(**tensors: tuple[int, ...]) -> Callable[[Path], Path]:
     return _write(change)
 
 
+def _add_data(name: str, data: bytes) -> Callable[[Path], Path]:
+    return _write(lambda toy: toy.tensors.update({name: Tensor((len(data) // 4,), data)}))
+
+
 def _drop(name: str) -> Callable[[Path], Path]:
     return _write(lambda toy: toy.tensors.__delitem__(name))
 
@@ -306,11 +310,18 @@ GGUF_LIES = [
         ConfigError,
         ("5", "4"),
     ),
+    Lie(
+        "2^31 experts",
+        _with_keys(llama__expert_count=u32(2**31 - 1), llama__expert_used_count=u32(2)),
+        BadFile,
+        ("ffn_gate_inp.weight", "2147483647"),
+    ),
     Lie("more tokens than rows", _with_keys(llama__vocab_size=u32(63)), ConfigError, ("tokens", "64", "63")),
     Lie("a larger vocabulary", _with_keys(llama__vocab_size=u32(65)), BadFile, ("'token_embd.weight'", "[65, 32]")),
     Lie("a tensor too many", _add(blk__0__attn_q_norm__bias=(8,)), BadFile, ("blk.0.attn_q_norm.bias", "1 of 13")),
     Lie("a layer too many", _add(blk__1__attn_norm__weight=(32,)), BadFile, ("blk.1.attn_norm.weight",)),
     Lie("rope_freqs too long", _add(rope_freqs__weight=(8,)), BadFile, ("rope_freqs.weight", "[8]", "[4]")),
+    Lie("rope_freqs of 0", _add_data("rope_freqs.weight", bytes(16)), BadFile, ("rope_freqs.weight", "positive", "0.")),
     Lie("an FFN bias", _add(blk__0__ffn_up__bias=(WIDTH,)), BadFile, ("ffn_up.bias",)),
     Lie("fused experts", _add(blk__0__ffn_gate_up_exps__weight=(2, 96, 32)), Unsupported, ("ffn_gate_up_exps",)),
     Lie(

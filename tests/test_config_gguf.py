@@ -71,7 +71,7 @@ def test_defaults_of_each_architecture(arch: str) -> None:
         "eos_ids": set(),
     }
     assert {name: getattr(got, name) for name in expected} == expected
-    missing = set(ModelConfig.__dataclass_fields__) - {"sources", "rope"} - set(got.sources)
+    missing = set(ModelConfig.__dataclass_fields__) - {"sources"} - set(got.sources)
     assert missing == set()
     assert got.sources["num_kv_heads"] == f"metadata: {arch}.attention.head_count_kv"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,13 @@ def test_two_shards_with_one_tensor(tmp_path: Path) -> None:
     shard.write(tmp_path / "model-00002-of-00002.safetensors")
     with pytest.raises(BadFile, match=f"tensor '{first}' is also in model-00001-of-00002.safetensors"):
         open_safetensors(tmp_path)
+
+
+def test_a_duplicate_among_many_keys_is_found_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    names = ",".join(f'"{number}":{{}}' for number in range(200_000))
+    Safetensors({}, header=f'{{{names},"199999":{{}}}}'.encode()).write(path)
+    start = time.perf_counter()
+    with pytest.raises(BadFile, match="key '199999' occurs twice"):
+        read_safetensors(path)
+    assert time.perf_counter() - start < 2.0

@@ -187,3 +187,10 @@ def test_unaligned_fused_experts(tmp_path: Path) -> None:
         assert len(set(map(id, experts.files))) == 1  # one copy for all slices
     gate, up = (source.experts(f"blk.0.ffn_{role}_exps.weight", E, M, H) for role in ("gate", "up"))
     assert gate.files[0] is up.files[0]
+
+
+def test_more_experts_than_could_be_counted(tmp_path: Path) -> None:
+    """The search ends with the first expert that is missing, whatever number the config gives."""
+    source = open_weights(write_hf(tmp_path, moe_config(), one_by_one("mixtral")))
+    with pytest.raises(BadFile, match=r"ffn_up_exps\.weight\[4\]' .* is missing"):
+        source.experts("blk.0.ffn_up_exps.weight", 2**31 - 1, M, H)
