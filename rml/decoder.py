@@ -13,13 +13,14 @@ forward pass. Barriers stand where a step reads what other ranks wrote.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from rml.arenas import Floats, Region, f16_table
+from rml.blas import BlasProducts
 from rml.config import ModelConfig
 from rml.engine import Engine
 from rml.errors import InvalidArgument
@@ -28,13 +29,15 @@ from rml.kernels.opcodes import GELU_TANH, SILU
 from rml.kv_cache import CacheType, KvCache
 from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
 from rml.rope import Rope
-from rml.steps import Address, Steps
+from rml.steps import Address, Product, Steps, Tap
 from rml.threads import choose_ranks
 from rml.weight_source import WeightSource, open_weights
 
 Logits = npt.NDArray[np.float64]
+TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
+BLAS_TOKENS = 32  # from here on, numpy's BLAS multiplies by F32, F16 and BF16 matrices, unless `deterministic`
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 
@@ -42,8 +45,10 @@ class ForwardPass:
     """The program of one forward pass for up to `tokens` tokens, and the regions it works in."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, address: Address, tokens: int, logit_tokens: int, exact: bool
-    ) -> None:
+        self, config: ModelConfig, weights: Weights, address: Address, tokens: int, logit_tokens: int, exact: bool,
+        tapped: bool = False,
+    ) -> None:  # fmt: skip
+        """tapped: every block's output goes through a branch buffer, where taps can see it before it is added."""
         c = self.config = config
         self.weights = weights
         self.capacity, self.logit_capacity = tokens, logit_tokens
@@ -56,7 +61,8 @@ class ForwardPass:
         self.x = s.region(c.hidden_size)
         self.normed = s.region(c.hidden_size)
         # where a block's output goes: straight into the residual stream, or to a branch that is normed first
-        self.adds = not c.sandwich_norms
+        self.tapped = tapped
+        self.adds = not (c.sandwich_norms or tapped)
         self.branch = self.x if self.adds else s.region(c.hidden_size)
         self.q, self.k, self.v = s.region(c.q_size), s.region(c.kv_size), s.region(c.kv_size)
         self.attended = s.region(c.q_size)
@@ -124,7 +130,7 @@ class ForwardPass:
         else:
             self.moe_ffn(index, layer.ffn)
         self.close_branch(layer.post_ffn_norm, f"blk.{index}.ffn_out")
-        s.tap(f"blk.{index}.out", self.x)
+        s.tap(f"blk.{index}.output", self.x)
 
     def dense_ffn(self, ffn: DenseFfn) -> None:
         """The gated FFN of every token."""
@@ -145,6 +151,7 @@ class ForwardPass:
         s.barrier()
         s.route(self.scores, self.chosen, self.expert_weights, c.normalize_expert_weights)
         s.tap(f"blk.{index}.router_probs", self.scores)
+        s.tap(f"blk.{index}.router_choice", Region(self.chosen, k), in_ids=True)
         s.prepare(self.normed, (ffn.gate, ffn.up), vectors=True)
         s.experts_up(ffn.gate, self.normed, self.gate, k, self.chosen)
         s.experts_up(ffn.up, self.normed, self.up, k, self.chosen)
@@ -165,15 +172,18 @@ class ForwardPass:
         if c.final_logit_softcapping:
             s.softcap(self.logits, c.final_logit_softcapping)
         s.barrier()
+        s.tap("logits", self.logits)
 
     def close_branch(self, post_norm: Floats | None, name: str) -> None:
         """All ranks are done with the block; with sandwich norms its output is normed and only then added to x."""
         s = self.steps
         s.barrier()
+        if self.adds:
+            return
+        s.tap(name, self.branch)
         if post_norm is not None:
-            s.tap(name, self.branch)
             s.norm(self.branch, post_norm, self.branch, self.config.rms_norm_eps)
-            s.add(self.x, self.branch)
+        s.add(self.x, self.branch)
 
     def tap_qkv(self, index: int, suffix: str) -> None:
         """Names q and k (and v, which has no rotation)."""
@@ -216,6 +226,7 @@ class DecoderLM:
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
         self.engine = Engine(self.layers.files(), choose_ranks(threads))
+        self.blas = BlasProducts(self.engine.ranks)
         self.passes: ForwardPass | None = None
 
     @property
@@ -233,10 +244,13 @@ class DecoderLM:
         cache: KvCache,
         all_logits: bool = False,
         out: Logits | None = None,
+        taps: TapFunction | None = None,
     ) -> Logits:
         """Runs n tokens at positions cache.size onward; returns logits (vocab,) of the last, or (n, vocab) with all_logits.
 
-        A prefill and a decode step are the same call. out: a float64 array of that shape to write to.
+        A prefill and a decode step are the same call. out: a float64 array of that shape to write to. taps: called with
+        the name and the values (n, width) of every named activation (`tap_names`), in order; what it returns, if not
+        None, takes their place. Without taps none of this costs anything; a call cut into pieces taps each of them.
         Raises InvalidArgument (a ValueError) for empty input, an id outside the vocabulary, a wrong `out`, or a cache
         made for another model; CacheFull when the cache has no room. In every case nothing has changed.
         """
@@ -246,7 +260,7 @@ class DecoderLM:
             raise InvalidArgument("cache: made for another model; use this model's new_cache()")
         start = cache.extend(len(ids))
         try:
-            self._run(ids, cache, start, all_logits, out)
+            self._run(ids, cache, start, all_logits, out, taps)
         except BaseException:
             cache.truncate(start)
             raise
@@ -274,22 +288,61 @@ class DecoderLM:
             )
         return out
 
-    def _run(self, ids: npt.NDArray[np.int64], cache: KvCache, start: int, all_logits: bool, out: Logits) -> None:
-        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if all_logits else CALL_TOKENS
-        run = self._reserve(min(len(ids), most), min(len(ids), most) if all_logits else 1)
+    def _run(
+        self, ids: npt.NDArray[np.int64], cache: KvCache, start: int, all_logits: bool, out: Logits, taps: TapFunction | None
+    ) -> None:
+        every = all_logits or taps is not None  # the head runs for every token
+        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if every else CALL_TOKENS
+        run = self._reserve(min(len(ids), most), min(len(ids), most) if every else 1, taps is not None)
         self.engine.use_cache(cache)
         for first in range(0, len(ids), most):
             piece = ids[first : first + most]
-            n, position = len(piece), start + first
+            n, position, is_last = len(piece), start + first, first + most >= len(ids)
             self._place(run, piece, position)
-            if all_logits:
-                self.engine.run(0, run.body_end, n, position)
-                self.engine.run(run.last_end, run.all_end, n, position)
-                out[first : first + n] = self.engine.view(run.logits, n)
+            if every:
+                self._run_steps(run, 0, run.body_end, n, position, taps)
+                self._run_steps(run, run.last_end, run.all_end, n, position, taps)
             else:
-                self.engine.run(0, run.last_end if first + n == len(ids) else run.body_end, n, position)
+                self._run_steps(run, 0, run.last_end if is_last else run.body_end, n, position, None)
+            if all_logits:
+                out[first : first + n] = self.engine.view(run.logits, n)
         if not all_logits:
-            out[:] = self.engine.view(run.logits, 1)[0]
+            out[:] = self.engine.view(run.logits, n)[-1 if every else 0]
+
+    def _run_steps(
+        self, run: ForwardPass, first: int, last: int, n: int, position: int, taps: TapFunction | None
+    ) -> None:
+        """Runs steps [first, last) natively, but for stops: taps, and long float products, which BLAS does faster."""
+        stops: list[tuple[int, Tap | Product]] = []
+        if taps is not None:
+            stops += [(tap.step, tap) for tap in run.steps.taps if first < tap.step <= last]
+        if n >= BLAS_TOKENS and not self.deterministic:
+            # the last token's own head is no long product, and must run in one piece with the step that picks the token
+            alone = range(run.body_end, run.last_end)
+            floats = (p for p in run.steps.products if p.matrix.format.is_float and p.step not in alone)
+            stops += [(product.step, product) for product in floats if first <= product.step < last]
+        for step, stop in sorted(stops, key=lambda item: item[0]):
+            if step > first:
+                self.engine.run(first, step, n, position)
+            first = step
+            if isinstance(stop, Product):
+                self.blas.multiply(stop.matrix, self.engine.view(stop.x, n), self.engine.view(stop.y, n), stop.accumulate)
+                first += 1
+            elif taps is not None:
+                self._tap(stop, n, taps)
+        if first < last:
+            self.engine.run(first, last, n, position)
+
+    def _tap(self, tap: Tap, n: int, taps: TapFunction) -> None:
+        values = self.engine.view(tap.region, n, self.engine.ids if tap.in_ids else self.engine.f)
+        replaced = taps(tap.name, values.astype(np.float64))
+        if replaced is not None:
+            values[:] = replaced
+
+    def tap_names(self) -> list[str]:
+        """The names of the activations that `taps` sees, in the order of the forward pass."""
+        run = self._reserve(1, 1, tapped=True)
+        return [t.name for t in run.steps.taps if t.step <= run.body_end or t.step > run.last_end]
 
     def _place(self, run: ForwardPass, ids: npt.NDArray[np.int64], position: int) -> None:
         """Writes a call's inputs into the arenas: token ids, and cos and sin of every rotary pair at its positions."""
@@ -299,13 +352,14 @@ class DecoderLM:
             table = self.engine.view(region, n)
             rope.angles(position, n, table[:, :pairs], table[:, pairs:])
 
-    def _reserve(self, tokens: int, logit_tokens: int) -> ForwardPass:
+    def _reserve(self, tokens: int, logit_tokens: int, tapped: bool = False) -> ForwardPass:
         """A program and arenas for calls of this size: those in place unless this is the largest call so far."""
         run = self.passes
-        if run is None or run.capacity < tokens or run.logit_capacity < logit_tokens:
+        if run is None or run.capacity < tokens or run.logit_capacity < logit_tokens or run.tapped != tapped:
             if run is not None:
                 tokens, logit_tokens = max(tokens, run.capacity), max(logit_tokens, run.logit_capacity)
-            run = ForwardPass(self.config, self.layers, self.engine.address, tokens, logit_tokens, self.dot == "exact")
+            exact = self.dot == "exact"
+            run = ForwardPass(self.config, self.layers, self.engine.address, tokens, logit_tokens, exact, tapped)
             self.engine.install(run.steps, run.half, scratch_sizes(self.config, run.widest))
             self.passes = run
         return run

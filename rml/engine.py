@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rml import native
-from rml.arenas import Floats, Ints, Region
+from rml.arenas import Ints, Region
 from rml.build_info import BUILD
 from rml.errors import EngineError
 from rml.kernels import opcodes as op
@@ -151,9 +152,10 @@ class Engine:
     def _is_idle(self, rank: int) -> bool:
         return bool(self.epochs[rank * EPOCH_STRIDE + 1] == self.control[op.WORK])
 
-    def view(self, region: Region, tokens: int) -> Floats:
-        """(tokens, width): a region's values, not copied."""
-        return self.f[region.offset : region.offset + tokens * region.width].reshape(tokens, region.width)
+    def view(self, region: Region, tokens: int, arena: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """(tokens, width): a region's values in the f arena (or another), not copied."""
+        arena = self.f if arena is None else arena
+        return arena[region.offset : region.offset + tokens * region.width].reshape(tokens, region.width)
 
     def close(self) -> None:
         """Ends the worker threads; a later run starts new ones."""

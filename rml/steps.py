@@ -30,16 +30,17 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A named activation: `region` holds it when step `step` is about to run; `items` rows per token."""
+    """A named activation: `region` holds it when step `step` is about to run; of ids where `in_ids`."""
 
     step: int
     name: str
     region: Region
+    in_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product in the program, for those who run it in another way (BLAS, formats without kernels)."""
+    """A product y (+)= matrix x at step `step`, for those who run it in another way (BLAS)."""
 
     step: int
     matrix: Matrix
@@ -95,9 +96,9 @@ class Steps:
         """All ranks have done the steps before when any goes on."""
         self._emit(op.BARRIER)
 
-    def tap(self, name: str, region: Region) -> None:
-        """Names the values that `region` holds now (all ranks past a barrier)."""
-        self.taps.append(Tap(len(self.records), name, region))
+    def tap(self, name: str, region: Region, in_ids: bool = False) -> None:
+        """Names the values that `region` holds now."""
+        self.taps.append(Tap(len(self.records), name, region, in_ids))
 
     def position(self) -> int:
         """The number of steps so far: a place where a run may begin or end."""
