@@ -20,6 +20,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -159,10 +160,14 @@ def _library() -> ctypes.CDLL:
     return (ctypes.CDLL if BUILD.mode == "release" else ctypes.PyDLL)(str(group.__file__))
 
 
+_PARSING = threading.Lock()  # ranks bind kernels at the same time, and CPython 3.11's ast fails when threads meet in it
+
+
 @cache
 def _signatures(module: str) -> dict[str, tuple[list[tuple[str, str]], str]]:
     """Function name -> ([(parameter, type)], result type), read from the source: compiled functions have none."""
-    tree = ast.parse((FOLDER / f"{module}.py").read_text())
+    with _PARSING:
+        tree = ast.parse((FOLDER / f"{module}.py").read_text())
     return {
         node.name: (
             [(a.arg, ast.unparse(a.annotation)) for a in node.args.args if a.annotation],
