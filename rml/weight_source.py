@@ -118,9 +118,7 @@ class WeightSource:
         tensor, place = self._find(name, (), length, ())
         values = _to_float64(tensor)[place.first : place.first + length]
         if name == "rope_freqs.weight" and not (np.isfinite(values) & (values > 0)).all():
-            raise BadFile(
-                f"{tensor.file.path}: tensor {name!r} divides frequencies, expected positive numbers: {values}"
-            )
+            raise BadFile(f"{tensor.file.path}: tensor {name!r} divides frequencies, but holds {values.min()}")
         return values + self.config.norm_offset if is_norm(name) else values
 
     def check_all_consumed(self) -> None:

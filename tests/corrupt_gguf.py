@@ -135,7 +135,7 @@ GGUF_LIES = [
     ),
     Lie("string of 2^63 bytes", _key_bytes(_key("k") + struct.pack("<IQ", 8, LONG)), BadFile, ("'k'", str(LONG))),
     Lie("2^63 numbers", _key_bytes(_key("k") + struct.pack("<IIQ", 9, 0, LONG)), BadFile, ("'k'", str(LONG))),
-    Lie("2^63 strings", _key_bytes(_key("k") + struct.pack("<IIQ", 9, 8, LONG)), BadFile, ("'k'", str(LONG))),
+    Lie("2^63 strings", _key_bytes(_key("k") + struct.pack("<IIQ", 9, 8, LONG)), BadFile, ("'k'", str(8 * LONG))),
     Lie("2^63 keys", _field(key_count=LONG), BadFile, (f"{LONG} keys",)),
     Lie("2^63 tensors", _field(tensor_count=LONG), BadFile, (f"{LONG} tensors",)),
     Lie("one key too many", _field(key_count=11), BadFile, ("toy.gguf",)),
@@ -321,7 +321,7 @@ GGUF_LIES = [
     Lie("a tensor too many", _add(blk__0__attn_q_norm__bias=(8,)), BadFile, ("blk.0.attn_q_norm.bias", "1 of 13")),
     Lie("a layer too many", _add(blk__1__attn_norm__weight=(32,)), BadFile, ("blk.1.attn_norm.weight",)),
     Lie("rope_freqs too long", _add(rope_freqs__weight=(8,)), BadFile, ("rope_freqs.weight", "[8]", "[4]")),
-    Lie("rope_freqs of 0", _add_data("rope_freqs.weight", bytes(16)), BadFile, ("rope_freqs.weight", "positive", "0.")),
+    Lie("rope_freqs of 0", _add_data("rope_freqs.weight", bytes(16)), BadFile, ("rope_freqs.weight", "divides", "0.0")),
     Lie("an FFN bias", _add(blk__0__ffn_up__bias=(WIDTH,)), BadFile, ("ffn_up.bias",)),
     Lie("fused experts", _add(blk__0__ffn_gate_up_exps__weight=(2, 96, 32)), Unsupported, ("ffn_gate_up_exps",)),
     Lie(

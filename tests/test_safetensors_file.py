@@ -147,6 +147,15 @@ def test_other_links_of_a_snapshot_are_not(tmp_path: Path) -> None:
         load(snapshot)
 
 
+def test_blobs_of_no_cache_are_outside(tmp_path: Path) -> None:
+    """Only a directory inside `snapshots` has blobs of its own two levels up."""
+    snapshot = hub_cache(tmp_path)
+    other = snapshot.parent.with_name("copies")
+    snapshot.parent.rename(other)
+    with pytest.raises(BadFile, match="a link out of the directory"):
+        load(other / "main")
+
+
 def test_links_inside_the_directory_are_followed(tmp_path: Path) -> None:
     write_hf(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "weights")
