@@ -43,7 +43,7 @@ def _parameters(keys: Keys, *, nested: bool) -> tuple[Keys, Keys]:
     local: dict[str, object] = {}
     if any(name in parameters for name in _NESTED):
         if not nested:
-            keys.refuse("rope_parameters", "only Gemma's layers have RoPE parameters of their own")
+            keys.refuse("rope_parameters", "all layers of this family share one RoPE")
         inner = Keys(f"{keys.where}: rope_parameters", "", parameters, {})
         parameters, local = _object(inner, "full_attention"), _object(inner, "sliding_attention")
         _warn_unused(inner)

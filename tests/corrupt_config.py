@@ -139,7 +139,12 @@ CONFIG_LIES = [
         ConfigError,
         ("rope_scaling", "rope_parameters", "disagree"),
     ),
-    Lie("rope by layer", _config(rope_parameters={"full_attention": {}}), Unsupported, ("rope_parameters", "Gemma")),
+    Lie(
+        "rope by layer",
+        _config(rope_parameters={"full_attention": {}}),
+        Unsupported,
+        ("rope_parameters", "share one RoPE"),
+    ),
     Lie("window 0", _config(model_type="mistral", sliding_window=0), ConfigError, ("sliding_window", "0 (integer)")),
     Lie(
         "sliding Qwen layers with the window off",

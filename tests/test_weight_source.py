@@ -18,11 +18,14 @@ from toy_files import (
     Gguf,
     Safetensors,
     Tensor,
+    array,
+    i32,
     load,
     numbers,
     toy_config,
     toy_gguf,
     toy_safetensors,
+    u64,
     values,
     write_hf,
 )
@@ -371,3 +374,19 @@ def test_real_files_open_at_once(name: str) -> None:
     assert min(seconds() for _ in range(5)) < limit
     source = load(path)
     assert (source.config.parameter_count, source.config.vocab_size) == (parameters, vocabulary)
+
+
+def test_arrays_in_a_file_where_a_scalar_would_do(tmp_path: Path) -> None:
+    """Uniform arrays are scalars, flags are flags, and every width of integer counts."""
+    window = {"llama__attention__sliding_window": u64(16)}
+    plain = load(toy_gguf(**window).write(tmp_path / "plain.gguf")).config
+    arrays = toy_gguf(
+        **window,
+        llama__attention__head_count=array(5, "i", [4]),
+        llama__attention__head_count_kv=array(10, "Q", [2]),
+        llama__attention__sliding_window_pattern=array(7, "B", [1]),
+        llama__context_length=i32(128),
+        llama__embedding_length=u64(32),
+    )
+    assert load(arrays.write(tmp_path / "arrays.gguf")).config == plain
+    assert (plain.num_kv_heads, plain.sliding_window, plain.sliding_layers) == (2, 16, (True,))
