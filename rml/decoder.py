@@ -29,6 +29,7 @@ from rml.kernels.opcodes import GELU_TANH, SILU
 from rml.kv_cache import CacheType, KvCache
 from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
 from rml.rope import Rope
+from rml.slow_types import without_slow_types
 from rml.steps import Address, Product, Steps, Tap
 from rml.threads import choose_ranks
 from rml.weight_source import WeightSource, open_weights
@@ -221,7 +222,7 @@ class DecoderLM:
         self.config = source.config
         self.dot = dot or "int8"
         self.deterministic = deterministic
-        self.layers = load_weights(source)
+        self.layers = without_slow_types(load_weights(source))
         self.ropes = [Rope(self.config, self.layers.rope_freqs)]
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
@@ -289,7 +290,13 @@ class DecoderLM:
         return out
 
     def _run(
-        self, ids: npt.NDArray[np.int64], cache: KvCache, start: int, all_logits: bool, out: Logits, taps: TapFunction | None
+        self,
+        ids: npt.NDArray[np.int64],
+        cache: KvCache,
+        start: int,
+        all_logits: bool,
+        out: Logits,
+        taps: TapFunction | None,
     ) -> None:
         every = all_logits or taps is not None  # the head runs for every token
         most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if every else CALL_TOKENS
@@ -326,7 +333,9 @@ class DecoderLM:
                 self.engine.run(first, step, n, position)
             first = step
             if isinstance(stop, Product):
-                self.blas.multiply(stop.matrix, self.engine.view(stop.x, n), self.engine.view(stop.y, n), stop.accumulate)
+                self.blas.multiply(
+                    stop.matrix, self.engine.view(stop.x, n), self.engine.view(stop.y, n), stop.accumulate
+                )
                 first += 1
             elif taps is not None:
                 self._tap(stop, n, taps)

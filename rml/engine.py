@@ -92,7 +92,11 @@ class Engine:
             self.cache = cache
             c, control = cache.config, self.control
             control[op.CACHE_DTYPE], control[op.PAGE_SIZE] = cache.type_id, PAGE_SIZE
-            control[op.NUM_LAYERS], control[op.KV_HEADS], control[op.HEAD_DIM] = c.num_layers, c.num_kv_heads, c.head_dim
+            control[op.NUM_LAYERS], control[op.KV_HEADS], control[op.HEAD_DIM] = (
+                c.num_layers,
+                c.num_kv_heads,
+                c.head_dim,
+            )
             control[op.GROUP] = c.num_heads // c.num_kv_heads
             self._new_generation()
 
