@@ -102,15 +102,15 @@ def unpack_k(
     kind: i64, w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, mins: i64, k: vec[i32], ks: i64,
     f: vec[float], d: i64, m: i64, half: i64
 ) -> None:  # fmt: skip
-    """For tile.four_rows: h[out + j] integers, h[mins + 16 b + s] minima, f[d + b] and f[m + b] = d and -dmin."""
+    """For k_tile.py: block b to h[out + 2048 b], its minima h[mins + 128 b], f[d + 8 b] d, f[m + 8 b] -dmin."""
     size: i64 = block_bytes(kind)
     at: i64 = factor_at(kind)
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
-        block(kind, w, wb, p, h, out + b * 256, mins + b * 16, k, ks)
-        f[d + b] = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
+        block(kind, w, wb, p, h, out + b * 2048, mins + b * 128, k, ks)
+        f[d + b * 8] = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
         if minimum != 0:
-            f[m + b] = -f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
+            f[m + b * 8] = -f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
         p += size
 
 

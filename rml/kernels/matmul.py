@@ -29,10 +29,11 @@ from rml.kernels.dense import (
     widen_f32,
 )
 from rml.kernels.k_rows import matvec_k, unpack_k, widen_k
+from rml.kernels.k_tile import eight_rows_k
 from rml.kernels.q4 import matvec_q4_0, matvec_q4_1, unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
 from rml.kernels.q5 import matvec_q5_0, matvec_q5_1, unpack_q5_0, unpack_q5_1, widen_q5
 from rml.kernels.q8 import matvec_q8_0, unpack_q8_0, widen_q8_0
-from rml.kernels.tile import four_rows, store_rows, weight_sums
+from rml.kernels.tile import eight_rows, store_rows, weight_sums
 
 
 def group_of(kind: i64) -> i64:
@@ -74,17 +75,17 @@ def row_bytes(kind: i64, cols: i64) -> i64:
 
 
 def scratch_h(cols: i64) -> i64:
-    """i16 scratch of one rank, for the widest matrix: four unpacked rows and their minima."""
-    return 5 * cols
+    """i16 scratch of one rank, for the widest matrix: eight unpacked rows and their minima."""
+    return 9 * cols
 
 
 def scratch_k(cols: i64) -> i64:
-    """i32 scratch of one rank: accumulators of four rows, and the weight sums or the widened bits of a row."""
-    return 256 + cols
+    """i32 scratch of one rank: accumulators of eight rows, and the weight sums or the widened bits of a row."""
+    return 1024 + cols
 
 
 def scratch_f(cols: i64) -> i64:
-    """float64 scratch of one rank: 32 lanes, a widened row, or totals and factors of four rows."""
+    """float64 scratch of one rank: 32 lanes, a widened row, or totals and factors of eight rows."""
     return 512 + cols
 
 
@@ -161,10 +162,13 @@ def exact_rows(
 
 
 def unpack_row(
-    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, h: vec[i16], out: i64, mins: i64, k: vec[i32], ks: i64,
-    f: vec[float], d: i64, m: i64, half: i64
+    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, r: i64, h: vec[i16], hs: i64, k: vec[i32], ks: i64,
+    f: vec[float], fs: i64, half: i64
 ) -> None:  # fmt: skip
-    """One row for tile.four_rows: integers h[out + j], factors f[d + g], f[m + g], minima h[mins + g * 16 + s]."""
+    """The row at byte p as row r of eight, into the scratch that tile.py (K types: k_tile.py) describes."""
+    out: i64 = hs + r * 32
+    d: i64 = fs + 256 + r
+    m: i64 = d + (cols >> 5) * 8
     if kind == 8:
         unpack_q8_0(w, p, cols >> 5, h, out, f, d, half)
     elif kind == 2:
@@ -176,15 +180,15 @@ def unpack_row(
     elif kind == 7:
         unpack_q5_1(w, p, cols >> 5, h, out, f, d, m, half)
     else:
-        unpack_k(kind, w, wb, p, cols >> 8, h, out, mins, k, ks, f, d, m, half)
+        blocks: i64 = cols >> 8
+        mins: i64 = hs + blocks * 2048 + r * 16
+        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, k, ks, f, d, d + blocks * 8, half)
 
 
-def minima_of(kind: i64) -> i64:
-    """What stands beside the scale: 0 nothing, 1 a minimum per block, 2 sixteen integer minima per block too."""
-    if kind == 3 or kind == 7:
+def has_minimum(kind: i64) -> i64:
+    """1 for the types with a minimum beside the scale: Q4_1, Q5_1, Q2_K, Q4_K, Q5_K."""
+    if kind == 3 or kind == 7 or kind == 10 or kind == 12 or kind == 13:
         return i64(1)
-    if kind == 10 or kind == 12 or kind == 13:
-        return i64(2)
     return i64(0)
 
 
@@ -195,36 +199,34 @@ def tile(
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
 
-    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_pair; tile T begins at h[hx + T * cols * 16],
-    f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts = cols / 32 (cols / 16 for the K types).
-    Quantised types only (the others: exact_rows). n >= 1, any size: rows are unpacked once, four at a time, and used
-    for all tiles. Fastest when last - first is a multiple of 4.
+    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_pair; tile T begins at
+    h[hx + T * quantize.tile_size(cols, group)], f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts
+    being cols / 32 (cols / 16 for the K types). Quantised types only (the others: exact_rows). n >= 1, any size: rows
+    are unpacked once, eight at a time, and used for all tiles. Fastest when last - first is a multiple of 8.
     """
     size: i64 = row_bytes(kind, cols)
     group: i64 = group_of(kind)
     groups: i64 = cols // group
-    minima: i64 = minima_of(kind)
-    part: i64 = 32
-    if group == 256:
-        part = 16
+    minimum: i64 = has_minimum(kind)
     r: i64 = first
     while r < last:
         rows: i64 = last - r
-        if rows > 4:
-            rows = 4
+        if rows > 8:
+            rows = 8
         for i in range(rows):
-            unpack_row(
-                kind, w, wb, start + (r + i) * size, cols, h, hs + i * cols, hs + 4 * cols + i * groups * 16, k, ks,
-                f, fs + 128 + i * groups, fs + 128 + (4 + i) * groups, half
-            )  # fmt: skip
-        weight_sums(h, hs, 4 * groups, group, k, ks + 256)
+            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, k, ks, f, fs, half)
+        if group == 32:
+            weight_sums(h, hs, groups, k, ks + 1024)
         for b in range((n + 31) >> 5):
-            four_rows(
-                h, hs, cols, group, minima, hx + b * cols * 16, k, sums + b * (cols // part) * 32, ks,
-                f, scale + b * groups * 32, fs
-            )  # fmt: skip
             tokens: i64 = n - b * 32
             if tokens > 32:
                 tokens = 32
+            if group == 32:
+                eight_rows(h, hs, groups, minimum, hx + b * cols * 16, k, sums + b * cols, ks, f, scale + b * cols, fs)
+            else:
+                eight_rows_k(
+                    h, hs, groups, rows, minimum, hx + b * cols * 32, tokens, k, sums + b * cols * 2, ks,
+                    f, scale + b * groups * 32, fs
+                )  # fmt: skip
             store_rows(f, fs, rows, tokens, y + b * 32 * ystride + r, ystride, accumulate)
-        r += 4
+        r += 8

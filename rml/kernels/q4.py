@@ -60,27 +60,27 @@ def matvec_q4_1(
 
 
 def unpack_q4_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:
-    """h[out + j] = q - 8 of weight j, f[d + b] = scale of block b; blocks from byte p."""
+    """h[out + b * 256 + j] = q - 8 of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
-        f[d + b] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
         for j in range(i64(16)):
-            h[out + b * 32 + j] = i16(i32(w[p + 2 + j] & 15) - 8)
+            h[out + b * 256 + j] = i16(i32(w[p + 2 + j] & 15) - 8)
         for j in range(i64(16)):
-            h[out + b * 32 + 16 + j] = i16(i32(w[p + 2 + j] >> 4) - 8)
+            h[out + b * 256 + 16 + j] = i16(i32(w[p + 2 + j] >> 4) - 8)
         p += 18
 
 
 def unpack_q4_1(
     w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64, half: i64
 ) -> None:
-    """h[out + j] = q of weight j, f[d + b] and f[m + b] = scale and minimum of block b; blocks from byte p."""
+    """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8], f[m + b * 8] = its scale, minimum; from byte p."""
     for b in range(blocks):
-        f[d + b] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
-        f[m + b] = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
+        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        f[m + b * 8] = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
         for j in range(i64(16)):
-            h[out + b * 32 + j] = i16(w[p + 4 + j] & 15)
+            h[out + b * 256 + j] = i16(w[p + 4 + j] & 15)
         for j in range(i64(16)):
-            h[out + b * 32 + 16 + j] = i16(w[p + 4 + j] >> 4)
+            h[out + b * 256 + 16 + j] = i16(w[p + 4 + j] >> 4)
         p += 20
 
 

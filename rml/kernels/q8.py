@@ -27,11 +27,11 @@ def matvec_q8_0(
 
 
 def unpack_q8_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:
-    """h[out + j] = q of weight j, f[d + b] = scale of block b; blocks from byte p."""
+    """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
-        f[d + b] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
         for j in range(i64(32)):
-            h[out + b * 32 + j] = i16((i32(w[p + 2 + j]) ^ 128) - 128)
+            h[out + b * 256 + j] = i16((i32(w[p + 2 + j]) ^ 128) - 128)
         p += 34
 
 

@@ -101,17 +101,17 @@ def pack_pair(h: vec[i16], low: i64, high: i64, count: i64, out: i64) -> None:
 
 
 def quantize_lane(
-    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], out: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], out: i64, step: i64,
     k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """One token as quantize_row, but with its scales and sums 32 entries apart: f[scale + g * 32]; k[sums + s * 32].
+    """One token as quantize_row, but h[out + g * step + j], f[scale + g * 32], k[sums + s * 32].
 
     x < 0 stands for no token: zeros.
     """
     parts: i64 = parts_of(group)
     size: i64 = group // parts
     for g in range(cols // group):
-        to: i64 = out + g * group
+        to: i64 = out + g * step
         if x < 0:
             f[scale + g * 32] = 0.0
             for j in range(group):
@@ -122,6 +122,13 @@ def quantize_lane(
             k[sums + (g * parts + s) * 32] = sum_of(h, to + s * size, size)
 
 
+def tile_size(cols: i64, group: i64) -> i64:
+    """Entries of h that a tile of 32 tokens takes: one per two activations, or one each for group 256."""
+    if group == 256:
+        return cols * 32
+    return cols * 16
+
+
 def quantize_pair(
     f: vec[float], fb: bytes, fi: vec[i64], x: i64, other: i64, lane: i64, cols: i64, group: i64, h: vec[i16], hx: i64,
     k: vec[i32], sums: i64, scale: i64, hs: i64, fs: i64
@@ -129,13 +136,19 @@ def quantize_pair(
     """Rounds two tokens, f[x + position] and f[other + position], into lanes `lane` (0..15) and lane + 16 of one tile.
 
     An offset of -1 stands for no token; all 32 lanes of a tile must be written. hx, k, sums and scale are the tile's:
-    it takes cols * 16 entries of h, (cols / group) * 32 of f, (cols / 32) * 32 of k ((cols / 16) * 32 for group 256).
-    Layout: h[hx + position * 16 + lane] holds q + 128 of lane in its low byte, of lane + 16 in its high byte;
-    f[scale + g * 32 + lane]; k[sums + s * 32 + lane]. Scratch: f[fs : fs + group], h[hs : hs + 2 * cols].
+    it takes tile_size entries of h, (cols / group) * 32 of f, (cols / 32) * 32 of k ((cols / 16) * 32 for group 256).
+    Group 32: h[hx + position * 16 + lane] holds q + 128 of lane in its low byte, of lane + 16 in its high byte.
+    Group 256: h[hx + g * 8192 + lane * 256 + j] = q of position 256 g + j. Both: f[scale + g * 32 + lane] the scales,
+    k[sums + s * 32 + lane] the sums. Scratch: f[fs : fs + group], h[hs : hs + 2 * cols].
     """
-    quantize_lane(f, fb, fi, x, cols, group, h, hs, k, sums + lane, scale + lane, fs)
-    quantize_lane(f, fb, fi, other, cols, group, h, hs + cols, k, sums + lane + 16, scale + lane + 16, fs)
-    pack_pair(h, hs, hs + cols, cols, hx + lane)
+    if group == 256:
+        quantize_lane(f, fb, fi, x, cols, group, h, hx + lane * 256, 8192, k, sums + lane, scale + lane, fs)
+        high: i64 = lane + 16
+        quantize_lane(f, fb, fi, other, cols, group, h, hx + high * 256, 8192, k, sums + high, scale + high, fs)
+    else:
+        quantize_lane(f, fb, fi, x, cols, group, h, hs, 32, k, sums + lane, scale + lane, fs)
+        quantize_lane(f, fb, fi, other, cols, group, h, hs + cols, 32, k, sums + lane + 16, scale + lane + 16, fs)
+        pack_pair(h, hs, hs + cols, cols, hx + lane)
 
 
 def quantize_tile(

@@ -66,8 +66,9 @@ def round_inputs(
             tokens: i64 = last - t
             if tokens > TILE:
                 tokens = TILE
+            to: i64 = steps[p + 4] + t // TILE * quantize.tile_size(cols, group)
             quantize.quantize_tile(
-                f, fb, fi, x + t * cols, cols, tokens, cols, group, h, steps[p + 4] + t * cols // 2,
+                f, fb, fi, x + t * cols, cols, tokens, cols, group, h, to,
                 k, steps[p + 6] + t * parts, steps[p + 5] + t * groups, hs, scratch,
             )  # fmt: skip
             t += TILE
