@@ -21,11 +21,13 @@ from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.attend_rows import add_values_1, add_values_4, partial_scores_1, partial_scores_4, sum_partials
 from rml.kernels.cache_read import touch, widen_rows
-from rml.kernels.cache_rows import F32, F64, INT8, cache_row, int8_row_bytes
+from rml.kernels.cache_rows import cache_row, int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
 
 MAX_GROUP: Final = 16  # query heads per kv head; also the most queries of one kv head taken together
-MAX_QUERIES: Final = 128  # the most queries of all heads taken together, unless one token has more: what the L2 cache holds
+MAX_QUERIES: Final = (
+    128  # the most queries of all heads taken together, unless one token has more: what the L2 cache holds
+)
 MAX_SEGMENTS: Final = 17
 LOWEST: Final = -1.7976931348623157e308  # the score of a masked key
 
@@ -56,7 +58,10 @@ STRIDE: Final = 20  # between them
 WORDS: Final = 21
 SCORES: Final = 22
 FREE: Final = 23  # the rest: queries and states of a tile
-SEEN: Final = 24
+ROW_BYTES: Final = 24
+INT8_GROUP: Final = 25
+FIRST_ROWS: Final = 26  # the cache rows of the keys at both halves of a block; their values are page_size rows further
+SEEN: Final = 28
 FRAME: Final = 32
 
 
@@ -89,9 +94,11 @@ def attend_shared(heads: i64, dim: i64) -> i64:
     return MAX_SEGMENTS * state_size(heads, padded_dim(dim))
 
 
-def divide_scratch(fi: vec[i64], a: i64) -> None:
-    """Writes where the parts of the scratch lie into the frame at a."""
+def complete_frame(fi: vec[i64], a: i64) -> None:
+    """Adds to the frame at a what follows from its first entries, and where the parts of the scratch lie."""
     padded: i64 = fi[a + PADDED]
+    fi[a + ROW_BYTES] = row_bytes(fi[a + KV_HEADS], fi[a + DIM], fi[a + DTYPE])
+    fi[a + INT8_GROUP] = int8_group(fi[a + DIM])
     fi[a + PARTIALS] = a + FRAME
     fi[a + WORK] = fi[a + PARTIALS] + 2048
     fi[a + ROWS] = fi[a + WORK] + EXP_SCRATCH + 64
@@ -152,7 +159,16 @@ def fold_row(f: vec[float], x: i64, y: i64, count: i64, a: float, b: float) -> N
 
 
 def fold(
-    f: vec[float], fb: bytes, fi: vec[i64], into: i64, state: i64, first: i64, last: i64, queries: i64, padded: i64, e: i64
+    f: vec[float],
+    fb: bytes,
+    fi: vec[i64],
+    into: i64,
+    state: i64,
+    first: i64,
+    last: i64,
+    queries: i64,
+    padded: i64,
+    e: i64,
 ) -> None:
     """Queries [first, last): `into` becomes the state of its keys and of `state`'s. e: scratch, 32 + EXP_SCRATCH."""
     for v in range(first, last):
@@ -186,49 +202,38 @@ def finish_query(f: vec[float], state: i64, v: i64, queries: i64, padded: i64, d
 # --------------------------------------------------------------------------------------------- one block of keys
 
 
-def row_bytes(fi: vec[i64], a: i64) -> i64:
-    """Bytes of a row of the cache."""
-    width: i64 = fi[a + KV_HEADS] * fi[a + DIM]
-    if fi[a + DTYPE] == F64:
-        return width * 8
-    if fi[a + DTYPE] == F32:
-        return width * 4
-    if fi[a + DTYPE] == INT8:
-        return int8_row_bytes(fi[a + KV_HEADS], fi[a + DIM])
-    return width * 2
+def find_rows(fi: vec[i64], ids: vec[i64], a: i64, block: i64, begin: i64, end: i64) -> None:
+    """Looks up the pages of the keys [block + begin, block + end)."""
+    for half in range(begin >> 4, (end + 15) >> 4):
+        position: i64 = block + half * 16
+        row: i64 = cache_row(ids, fi[a + PAGES], position, fi[a + PAGE_SIZE], fi[a + LAYER], fi[a + LAYERS], 0)
+        fi[a + FIRST_ROWS + half] = row
 
 
-def first_row(fi: vec[i64], a: i64, ids: vec[i64], position: i64, which: i64) -> i64:
-    """The row of a position's keys (which = 0) or values (1)."""
-    return cache_row(ids, fi[a + PAGES], position, fi[a + PAGE_SIZE], fi[a + LAYER], fi[a + LAYERS], which)
-
-
-def touch_block(fi: vec[i64], cb: bytes, ids: vec[i64], a: i64, block: i64, begin: i64, end: i64, which: i64) -> None:
-    """Reads this tile's heads of the keys or values [block + begin, block + end) in memory order."""
-    size: i64 = row_bytes(fi, a)
-    share: i64 = (size * fi[a + HEADS] // fi[a + KV_HEADS]) >> 3
+def touch_block(fi: vec[i64], cb: bytes, a: i64, begin: i64, end: i64, which: i64) -> None:
+    """Reads this tile's heads of the block's keys (which = 0) or values (1) [begin, end) in memory order."""
+    size: i64 = fi[a + ROW_BYTES]
     for half in range(begin >> 4, (end + 15) >> 4):
         low: i64 = clip(begin - half * 16, 0, 16)
         high: i64 = clip(end - half * 16, 0, 16)
-        start: i64 = (first_row(fi, a, ids, block + half * 16, which) + low) * size
+        start: i64 = (fi[a + FIRST_ROWS + half] + which * fi[a + PAGE_SIZE] + low) * size
         if fi[a + HEADS] == fi[a + KV_HEADS]:
             fi[a + SEEN] = touch(cb, start, (high - low) * size >> 3)
         else:
             start += size * fi[a + HEAD] // fi[a + KV_HEADS]
             for j in range(high - low):
-                fi[a + SEEN] = touch(cb, start + j * size, share)
+                fi[a + SEEN] = touch(cb, start + j * size, (size * fi[a + HEADS] // fi[a + KV_HEADS]) >> 3)
 
 
 def widen_ring(
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
-    a: i64, h: i64, position: i64, low: i64, high: i64, which: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
+    a: i64, h: i64, half: i64, low: i64, high: i64, which: i64,
 ) -> None:  # fmt: skip
-    """Rows [low, high) of the ring = kv head h of the tile at positions position + low .. position + high - 1."""
-    row: i64 = first_row(fi, a, ids, position, which) + low
-    ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
+    """Rows [low, high) of the ring = kv head h of the tile, keys (which = 0) or values (1) of this half of the block."""
     widen_rows(
-        f, fb, fw, ch, cu, cb, row, high - low, fi[a + HEAD] + h, fi[a + KV_HEADS], fi[a + DIM], fi[a + PADDED],
-        fi[a + DTYPE], ring, fi[a + STRIDE], fi[a + WORDS],
+        f, fb, fw, ch, cu, cb, fi[a + FIRST_ROWS + half] + which * fi[a + PAGE_SIZE] + low, high - low,
+        fi[a + ROW_BYTES], fi[a + HEAD] + h, fi[a + KV_HEADS], fi[a + DIM], fi[a + PADDED], fi[a + DTYPE],
+        fi[a + INT8_GROUP], fi[a + ROWS] + low * fi[a + STRIDE], fi[a + STRIDE], fi[a + WORDS],
     )  # fmt: skip
 
 
@@ -351,19 +356,20 @@ def attend_block(
     if position + first >= block + 31 and first_key(position + last - 1, fi[a + WINDOW]) <= block:
         whole = 1
     size: i64 = state_size(fi[a + QUERIES], padded)
-    touch_block(fi, cb, ids, a, block, begin, end, 0)
+    find_rows(fi, ids, a, block, begin, end)
+    touch_block(fi, cb, a, begin, end, 0)
     for h in range(heads):
         s: i64 = fi[a + SCORES] + h * 33 * count
         for half in range(begin >> 4, (end + 15) >> 4):
             low: i64 = clip(begin - half * 16, 0, 16)
             high: i64 = clip(end - half * 16, 0, 16)
-            widen_ring(f, fb, fi, fw, ch, cu, cb, ids, a, h, block + half * 16, low, high, 0)
+            widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
             score_head(f, fi, a, h, first * group, count, s + half * count * 16)
         if whole == 0:
             mask_block(f, fi, a, block, first, last, s)
         raise_maximum(f, s, count, fi[a + STATES] + h * size + first * group, fi[a + WORK])
     exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
-    touch_block(fi, cb, ids, a, block, begin, end, 1)
+    touch_block(fi, cb, a, begin, end, 1)
     for h in range(heads):
         s = fi[a + SCORES] + h * 33 * count
         sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] + first * group * 8
@@ -372,7 +378,7 @@ def attend_block(
         for half in range(begin >> 4, (end + 15) >> 4):
             low = clip(begin - half * 16, 0, 16)
             high = clip(end - half * 16, 0, 16)
-            widen_ring(f, fb, fi, fw, ch, cu, cb, ids, a, h, block + half * 16, low, high, 1)
+            widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
             value_head(f, fi, a, low, high, count, s + half * count * 16, values)
 
 
@@ -388,7 +394,9 @@ def load_queries(f: vec[float], q: i64, count: i64, dim: i64, padded: i64, out: 
             f[out + v * padded + d] = 0.0
 
 
-def fold_ended_segments(f: vec[float], fb: bytes, fi: vec[i64], a: i64, block: i64, first: i64, last: i64, total: i64) -> None:
+def fold_ended_segments(
+    f: vec[float], fb: bytes, fi: vec[i64], a: i64, block: i64, first: i64, last: i64, total: i64
+) -> None:
     """Before `block`: tokens for whom a segment begins there fold their state into `total` and start a new one."""
     group: i64 = fi[a + GROUP]
     padded: i64 = fi[a + PADDED]
@@ -518,7 +526,7 @@ def attend(
     fi[a + WINDOW] = window
     fi[a + DTYPE] = dtype
     f[a + SCALE] = scale
-    divide_scratch(fi, a)
+    complete_frame(fi, a)
     if n == 1:
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, shared, start)
         return

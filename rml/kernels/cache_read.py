@@ -12,7 +12,7 @@ from librt.strings import read_f32_le, read_f64_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.cache_rows import F16, F32, F64, int8_group, int8_row_bytes
+from rml.kernels.cache_rows import F16, F32, F64
 
 RING: Final = 16  # rows widened together; page_size is a multiple of it
 
@@ -72,7 +72,9 @@ def widen_int8_32(f: vec[float], cu: vec[u8], cb: bytes, scales: i64, source: i6
             f[o + d] = float((i32(cu[s + d]) ^ 128) - 128) * scale
 
 
-def widen_int8(f: vec[float], cu: vec[u8], cb: bytes, scales: i64, source: i64, out: i64, groups: i64, size: i64) -> None:
+def widen_int8(
+    f: vec[float], cu: vec[u8], cb: bytes, scales: i64, source: i64, out: i64, groups: i64, size: i64
+) -> None:
     """The same for groups of `size` values."""
     for g in range(groups):
         scale: float = read_f32_le(cb, scales + g * 4)
@@ -81,38 +83,38 @@ def widen_int8(f: vec[float], cu: vec[u8], cb: bytes, scales: i64, source: i64, 
 
 
 def widen_int8_rows(
-    f: vec[float], cu: vec[u8], cb: bytes, row: i64, rows: i64, head: i64, kv_heads: i64, dim: i64, out: i64, stride: i64
-) -> None:
-    size: i64 = int8_group(dim)
+    f: vec[float], cu: vec[u8], cb: bytes, scales: i64, values: i64, step: i64, rows: i64, out: i64, stride: i64,
+    dim: i64, size: i64,
+) -> None:  # fmt: skip
+    """Rows of int8: the first one's scales and values at these bytes, the next row's `step` further; groups of `size`."""
     for j in range(rows):
-        start: i64 = (row + j) * int8_row_bytes(kv_heads, dim)
-        scales: i64 = start + head * dim // size * 4
-        values: i64 = start + kv_heads * dim // size * 4 + head * dim
         if size == 32:
-            widen_int8_32(f, cu, cb, scales, values, out + j * stride, dim >> 5)
+            widen_int8_32(f, cu, cb, scales + j * step, values + j * step, out + j * stride, dim >> 5)
         else:
-            widen_int8(f, cu, cb, scales, values, out + j * stride, dim // size, size)
+            widen_int8(f, cu, cb, scales + j * step, values + j * step, out + j * stride, dim // size, size)
 
 
 def widen_rows(
-    f: vec[float], fb: bytes, fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, row: i64, rows: i64, head: i64,
-    kv_heads: i64, dim: i64, padded: i64, dtype: i64, out: i64, stride: i64, words: i64,
+    f: vec[float], fb: bytes, fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, row: i64, rows: i64, row_bytes: i64,
+    head: i64, kv_heads: i64, dim: i64, padded: i64, dtype: i64, group: i64, out: i64, stride: i64, words: i64,
 ) -> None:  # fmt: skip
     """Kv head `head` of rows row .. row + rows - 1 to f[out:], `stride` apart; zeros from dim to padded.
 
-    words: scratch of rows * dim i32.
+    group: channels that share an int8 scale. words: scratch of rows * dim i32.
     """
-    width: i64 = kv_heads * dim
-    entry: i64 = row * width + head * dim
+    start: i64 = row * row_bytes
     if dtype == F32:
-        widen_f32(f, cb, entry * 4, width * 4, rows, out, stride, dim)
+        widen_f32(f, cb, start + head * dim * 4, row_bytes, rows, out, stride, dim)
     elif dtype == F64:
-        widen_f64(f, cb, entry * 8, width * 8, rows, out, stride, dim)
+        widen_f64(f, cb, start + head * dim * 8, row_bytes, rows, out, stride, dim)
     elif dtype == F16:
-        f16_to_words(fw, ch, entry, width, rows, words * 2, dim)
+        f16_to_words(fw, ch, (start >> 1) + head * dim, row_bytes >> 1, rows, words * 2, dim)
         widen_words(f, fb, words * 8, rows, out, stride, dim)
     else:
-        widen_int8_rows(f, cu, cb, row, rows, head, kv_heads, dim, out, stride)
+        values: i64 = start + kv_heads * dim // group * 4 + head * dim
+        widen_int8_rows(
+            f, cu, cb, start + head * dim // group * 4, values, row_bytes, rows, out, stride, dim, group
+        )  # fmt: skip
     for j in range(rows):
         for d in range(dim, padded):
             f[out + j * stride + d] = 0.0

@@ -44,6 +44,17 @@ def int8_row_bytes(kv_heads: i64, dim: i64) -> i64:
     return count // int8_group(dim) * 4 + ((count + 3) & -4)
 
 
+def row_bytes(kv_heads: i64, dim: i64, dtype: i64) -> i64:
+    """Bytes of a row of the cache."""
+    if dtype == F64:
+        return kv_heads * dim * 8
+    if dtype == F32:
+        return kv_heads * dim * 4
+    if dtype == F16:
+        return kv_heads * dim * 2
+    return int8_row_bytes(kv_heads, dim)
+
+
 def magnitude(bits: i64) -> i64:
     """A double's bits without the sign. (Literals of more than 62 bits would be objects.)"""
     return (((bits >> 1) & 0x3FFFFFFFFFFFFFFF) << 1) | (bits & 1)
