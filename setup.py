@@ -131,6 +131,9 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
     about: dict[str, object] = {"mode": MODE, "python": sys.version.split()[0]}
     if MODE == "interpreted":
         return [], about
+    present = {path.as_posix() for path in Path("rml/kernels").glob("*.py")} - {"rml/kernels/__init__.py"}
+    if present != set(COMPILED):  # one of them left to the interpreter would run without the lock that it needs
+        raise SystemExit(f"rml/kernels and the list COMPILED differ: {sorted(present ^ set(COMPILED))}")
     compiler = compiler_command()
     march = march_flag(compiler)
     about |= {
@@ -147,7 +150,7 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
     # multi_file: each kernel file is its own C file, so that one big file does not eat memory and time
     extensions: list[Extension] = mypycify(
         # skip: the kernels import one another and nothing else; the rest of the package is no matter of this build
-        ["--follow-imports=skip", *(file for file in COMPILED if Path(file).exists())],
+        ["--follow-imports=skip", *COMPILED],
         opt_level="3",
         debug_level="0",
         multi_file=True,
