@@ -25,9 +25,7 @@ from rml.kernels.cache_rows import cache_row, int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
 
 MAX_GROUP: Final = 16  # query heads per kv head; also the most queries of one kv head taken together
-MAX_QUERIES: Final = (
-    128  # the most queries of all heads taken together, unless one token has more: what the L2 cache holds
-)
+MAX_LOADED: Final = 16384  # float64 entries of queries taken together, unless one token has more: what L2 holds
 MAX_SEGMENTS: Final = 17
 LOWEST: Final = -1.7976931348623157e308  # the score of a masked key
 
@@ -75,18 +73,19 @@ def state_size(queries: i64, padded: i64) -> i64:
     return queries * (9 + padded)
 
 
-def most_queries(heads: i64) -> i64:
+def most_queries(heads: i64, padded: i64) -> i64:
     """The most queries of all heads in a tile."""
-    if heads > 128:
+    most: i64 = MAX_LOADED // padded
+    if heads > most:
         return heads
-    return 128
+    return most
 
 
 def attend_scratch(heads: i64, dim: i64) -> i64:
     """float64 entries of scratch that each rank needs."""
     padded: i64 = padded_dim(dim)
     rows: i64 = 16 * (padded + 8) + 8 * padded
-    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + most_queries(heads) * (33 + padded + 2 * (9 + padded)) + 64
+    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + most_queries(heads, padded) * (33 + padded + 2 * (9 + padded)) + 64
 
 
 def attend_shared(heads: i64, dim: i64) -> i64:
@@ -105,7 +104,7 @@ def complete_frame(fi: vec[i64], a: i64) -> None:
     fi[a + STRIDE] = padded + 8  # rows of 4 KiB would compete for the same cache lines
     fi[a + WORDS] = fi[a + ROWS] + 16 * (padded + 8)
     fi[a + SCORES] = fi[a + WORDS] + 8 * padded
-    fi[a + FREE] = fi[a + SCORES] + 33 * most_queries(fi[a + KV_HEADS] * fi[a + GROUP])
+    fi[a + FREE] = fi[a + SCORES] + 33 * most_queries(fi[a + KV_HEADS] * fi[a + GROUP], padded)
 
 
 def segment_length(keys: i64) -> i64:
@@ -530,7 +529,10 @@ def attend(
     if n == 1:
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, shared, start)
         return
-    most: i64 = clip(most_queries(kv_heads * group) // (kv_heads * group), 1, MAX_GROUP // group)
+    heads: i64 = kv_heads * group
+    most: i64 = clip(most_queries(heads, padded_dim(dim)) // heads, 1, MAX_GROUP // group)
+    if most > 4:
+        most = most & -4  # queries are taken in fours
     most = clip((n + ranks - 1) // ranks, 1, most)
     tile: i64 = rank * most  # tiles cost more the later they are: the ranks take turns
     while tile < n:
