@@ -38,7 +38,7 @@ Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
-BLAS_TOKENS = 32  # from here on, numpy's BLAS multiplies by F32, F16 and BF16 matrices, unless `deterministic`
+BLAS_TOKENS = 32  # from here on, numpy's BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 
@@ -227,6 +227,8 @@ class DecoderLM:
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
         self.engine = Engine(self.layers.files(), choose_ranks(threads))
+        # one quantised matrix is enough: int8 products promise the same bits for every cut of a prompt, unasked
+        self.uses_blas = not deterministic and all(m.format.is_float for m in self.layers.matrices())
         self.blas = BlasProducts(self.engine.ranks)
         self.passes: ForwardPass | None = None
 
@@ -314,7 +316,7 @@ class DecoderLM:
             if all_logits:
                 out[first : first + n] = self.engine.view(run.logits, n)
         if not all_logits:
-            out[:] = self.engine.view(run.logits, n)[-1 if every else 0]
+            out[:] = self.engine.view(run.logits, n if every else 1)[-1]  # one row is all there is room for otherwise
 
     def _run_steps(
         self, run: ForwardPass, first: int, last: int, n: int, position: int, taps: TapFunction | None
@@ -323,7 +325,7 @@ class DecoderLM:
         stops: list[tuple[int, Tap | Product]] = []
         if taps is not None:
             stops += [(tap.step, tap) for tap in run.steps.taps if first < tap.step <= last]
-        if n >= BLAS_TOKENS and not self.deterministic:
+        if n >= BLAS_TOKENS and self.uses_blas:
             # the last token's own head is no long product, and must run in one piece with the step that picks the token
             alone = range(run.body_end, run.last_end)
             floats = (p for p in run.steps.products if p.matrix.format.is_float and p.step not in alone)
