@@ -14,13 +14,13 @@ import os
 from pathlib import Path
 
 from reference.config import Config, NotExpressible, Rope
-from reference.decoder import Model, Tap
+from reference.decoder import Model, State, Tap
 from reference.gguf_files import GgufWeights
 from reference.hf_files import HfWeights
 from reference.maths import Blas, Ordered
 from reference.weights import Weights
 
-__all__ = ["Blas", "Config", "Model", "NotExpressible", "Ordered", "Rope", "Tap", "Weights", "load"]
+__all__ = ["Blas", "Config", "Model", "NotExpressible", "Ordered", "Rope", "State", "Tap", "Weights", "load"]
 
 
 def load(path: str | os.PathLike[str], exact: bool = True, ordered: bool = False) -> Model:

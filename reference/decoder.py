@@ -12,9 +12,12 @@ All positions are computed at once, without a cache, in float64 throughout. Lett
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from reference.maths import Array, Blas, Maths
 from reference.rope import rotate, tables
@@ -29,6 +32,14 @@ and k are in Hugging Face's order whatever the file; o_proj and ffn_out are take
 
 def ignore(name: str, value: Array) -> None:
     """The tap of those who only want the logits."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A forward pass that has come this far: the residual stream `x` (n, H) as block number `layer` receives it."""
+
+    layer: int
+    x: Array
 
 
 class Model:
@@ -47,17 +58,40 @@ class Model:
 
     def states(self, tokens: Sequence[int], tap: Tap = ignore) -> Array:
         """The normalised states before the output matrix: (n, H). For a large vocabulary, feed `logits` parts of it."""
+        last = deque(self.stream(tokens, tap), maxlen=1).pop()
+        return self.normalised(last, tap)
+
+    def stream(self, tokens: Sequence[int], tap: Tap = ignore, start: State | None = None) -> Iterator[State]:
+        """The forward pass one layer at a time: the state before the first block, then after each.
+
+        `start`: a state that an earlier pass over the same tokens yielded; this pass goes on from there. Between two
+        layers the file's pages are given back to the system, so a mapped model of any size needs the memory of its
+        largest layer.
+        """
         cfg = self.config
         ids = np.asarray(tokens, dtype=np.int64)
         if ids.ndim != 1 or not len(ids) or ids.min() < 0 or ids.max() >= cfg.vocab:
             raise ValueError(f"expected a list of token ids from 0 to {cfg.vocab - 1}")
-        x = self._matrix("token_embd.weight", cfg.vocab, cfg.hidden).take(ids) * cfg.embedding_scale
-        tap("embed", x)
+        state = self._embed(ids, tap) if start is None else start
+        if state.x.shape != (len(ids), cfg.hidden) or not 0 <= state.layer <= cfg.layers:
+            raise ValueError(f"a state of shape {state.x.shape} before layer {state.layer} is not one of these tokens")
+        yield state
         rope = tables(cfg.rope, cfg.head_dim, len(ids), self.maths)
         local = rope if cfg.local_rope is None else tables(cfg.local_rope, cfg.head_dim, len(ids), self.maths)
-        for layer in range(cfg.layers):
-            x = self._block(layer, x, local if cfg.slides(layer) else rope, tap)
-        x = self._norm(x, "output_norm.weight")
+        for layer in range(state.layer, cfg.layers):
+            state = State(layer + 1, self._block(layer, state.x, local if cfg.slides(layer) else rope, tap))
+            self.weights.release()
+            yield state
+
+    def _embed(self, ids: npt.NDArray[np.int64], tap: Tap) -> State:
+        x = self._matrix("token_embd.weight", self.config.vocab, self.config.hidden).take(ids)
+        x = x * self.config.embedding_scale
+        tap("embed", x)
+        return State(0, x)
+
+    def normalised(self, last: State, tap: Tap = ignore) -> Array:
+        """What the output matrix receives, from the state after the last block: (n, H)."""
+        x = self._norm(last.x, "output_norm.weight")
         tap("final_norm", x)
         return x
 

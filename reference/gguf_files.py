@@ -23,7 +23,7 @@ from reference import quants
 from reference.config import Config, NotExpressible, Rope
 from reference.gguf_reader import HeaderReader
 from reference.maths import Array
-from reference.weights import Matrix
+from reference.weights import Matrix, release
 
 ARCHITECTURES = {
     "llama": "llama",
@@ -50,6 +50,7 @@ class GgufWeights:
     def __init__(self, path: Path, exact: bool = True) -> None:
         readers = [HeaderReader(part) for part in files_of(path)]
         self.tensors = {tensor.name: tensor for reader in readers for tensor in reader.tensors}
+        self.files = [reader.data for reader in readers]
         self.exact = exact
         self.permuted = readers[0].value("general.architecture") == "llama"
         self.config = self._switches_of_tensors(read(readers[0]))
@@ -88,6 +89,9 @@ class GgufWeights:
             raise ValueError(f"{name}: {value.shape}, expected {length} values")
         order = self._order(name, length)
         return value.reshape(-1) if order is None else value.reshape(-1)[order]
+
+    def release(self) -> None:
+        release(self.files)
 
     def _rows(self, name: str, columns: int) -> npt.NDArray[np.uint8]:
         """A tensor's bytes: (rows, bytes per row)."""

@@ -17,7 +17,7 @@ from reference import quants
 from reference.config import NotExpressible
 from reference.hf_config import read
 from reference.maths import Array
-from reference.weights import Matrix
+from reference.weights import Matrix, release
 
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 
@@ -55,8 +55,8 @@ class Stored(NamedTuple):
     data: npt.NDArray[np.uint8]
 
 
-def tensors(path: Path) -> Iterator[tuple[str, Stored]]:
-    """All tensors of one file.
+def tensors(path: Path, mapped: npt.NDArray[np.uint8]) -> Iterator[tuple[str, Stored]]:
+    """All tensors of one file, as views of `mapped`, its bytes.
 
     The safetensors package reads and checks the header, but numpy has no bfloat16, so it cannot hand those tensors
     out. The format leaves no gaps: in the order of their offsets, the tensors fill the end of the file.
@@ -70,7 +70,6 @@ def tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     for name, (dtype, _) in kinds.items():
         if dtype not in SIZES:
             raise NotExpressible(f"{path}: {name} is {dtype}")
-    mapped = np.memmap(path, mode="r")
     lengths = [SIZES[dtype] * int(np.prod(shape, dtype=np.int64)) for dtype, shape in kinds.values()]
     at = mapped.size - sum(lengths)
     for (name, (dtype, shape)), length in zip(kinds.items(), lengths, strict=True):
@@ -88,9 +87,10 @@ class HfWeights:
             files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         else:
             files = ["model.safetensors"]
+        self.files = [np.memmap(directory / file, mode="r") for file in files]
         self.tensors: dict[str, Stored] = {}
-        for file in files:
-            self.tensors.update(tensors(directory / file))
+        for file, mapped in zip(files, self.files, strict=True):
+            self.tensors.update(tensors(directory / file, mapped))
         if HEAD not in self.tensors and not config.tied:
             raise NotExpressible(f"{directory}: no {HEAD} and tie_word_embeddings is false")
         self.config = replace(config, tied=HEAD not in self.tensors)
@@ -122,6 +122,9 @@ class HfWeights:
             raise ValueError(f"{name}: shape {stored.shape}, expected {(length,)}")
         value = quants.widen(stored.data.reshape(1, -1), stored.dtype).reshape(-1)
         return value + 1.0 if self.config.family == "gemma3_text" and name.endswith("norm.weight") else value
+
+    def release(self) -> None:
+        release(self.files)
 
     def _hf_names(self, name: str) -> list[str]:
         """What a GGUF name is called here, without the `model.` prefix that base-model files lack."""

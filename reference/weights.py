@@ -6,7 +6,8 @@ more than `CHUNK` widened weights beyond its activations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import mmap
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -69,3 +70,16 @@ class Weights(Protocol):
     def vector(self, name: str, length: int) -> Array:
         """A bias, or a norm's multiplier (Gemma's 1 + w is already added)."""
         ...
+
+    def release(self) -> None:
+        """Gives the pages of the mapped files back to the system; reading on fetches them again."""
+        ...
+
+
+def release(files: Iterable[npt.NDArray[np.uint8]]) -> None:
+    """Forgets what was read of mapped files (numpy.memmap, read only). The bytes stay in the system's own cache, as
+    long as it has room, but no longer count as this process's memory."""
+    for file in files:
+        mapped: object = file.base
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            mapped.madvise(mmap.MADV_DONTNEED)
