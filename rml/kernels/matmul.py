@@ -108,15 +108,15 @@ def matvec(
     elif kind == 8:
         matvec_q8_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
     elif kind == 2:
-        matvec_q4_0(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+        matvec_q4_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
     elif kind == 3:
         matvec_q4_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
     elif kind == 6:
-        matvec_q5_0(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+        matvec_q5_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
     elif kind == 7:
         matvec_q5_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
     else:
-        matvec_k(kind, w, wb, start, first, last, cols >> 8, h, hx, k, sums, f, scale, half, y, accumulate, hs, ks)
+        matvec_k(kind, w, wb, start, first, last, cols >> 8, h, hx, k, sums, f, scale, half, y, accumulate, hs)
 
 
 def widen(
@@ -125,7 +125,7 @@ def widen(
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
 
-    Scratch: k[ks : ks + max(count, 16)], h[hs : hs + 272].
+    Scratch: k[ks : ks + count] for f16 and bf16, h[hs : hs + 272].
     """
     if kind == 0:
         widen_f32(wb, start, count, f, out)
@@ -142,7 +142,7 @@ def widen(
     elif kind == 6 or kind == 7:
         widen_q5(w, start, count >> 5, kind - 6, h, hs, f, half, out)
     else:
-        widen_k(kind, w, wb, start, count >> 8, h, hs, k, ks, f, half, out)
+        widen_k(kind, w, wb, start, count >> 8, h, hs, f, half, out)
 
 
 def exact_rows(
@@ -162,7 +162,7 @@ def exact_rows(
 
 
 def unpack_row(
-    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, r: i64, h: vec[i16], hs: i64, k: vec[i32], ks: i64,
+    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, r: i64, h: vec[i16], hs: i64,
     f: vec[float], fs: i64, half: i64
 ) -> None:  # fmt: skip
     """The row at byte p as row r of eight, into the scratch that tile.py (K types: k_tile.py) describes."""
@@ -182,7 +182,7 @@ def unpack_row(
     else:
         blocks: i64 = cols >> 8
         mins: i64 = hs + blocks * 2048 + r * 16
-        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, k, ks, f, d, d + blocks * 8, half)
+        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, f, d, d + blocks * 8, half)
 
 
 def has_minimum(kind: i64) -> i64:
@@ -214,7 +214,7 @@ def tile(
         if rows > 8:
             rows = 8
         for i in range(rows):
-            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, k, ks, f, fs, half)
+            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, f, fs, half)
         if group == 32:
             weight_sums(h, hs, groups, k, ks + 1024)
         for b in range((n + 31) >> 5):

@@ -10,7 +10,7 @@ from mypy_extensions import i16, i32, i64, u8
 
 
 def matvec_q4_0(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], sums: i64,
+    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
     f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
@@ -18,13 +18,10 @@ def matvec_q4_0(
         p: i64 = start + r * blocks * 18
         total: float = 0.0
         for b in range(blocks):
-            low: i32 = 0
-            high: i32 = 0
+            acc: i32 = 0
             for j in range(i64(16)):
-                low += i32(w[p + 2 + j] & 15) * i32(h[hx + b * 32 + j])
-            for j in range(i64(16)):
-                high += i32(w[p + 2 + j] >> 4) * i32(h[hx + b * 32 + 16 + j])
-            acc: i32 = low + high - 8 * k[sums + b]
+                acc += (i32(w[p + 2 + j] & 15) - 8) * i32(h[hx + b * 32 + j])
+                acc += (i32(w[p + 2 + j] >> 4) - 8) * i32(h[hx + b * 32 + 16 + j])
             total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
             p += 18
         if accumulate != 0:
@@ -42,13 +39,10 @@ def matvec_q4_1(
         p: i64 = start + r * blocks * 20
         total: float = 0.0
         for b in range(blocks):
-            low: i32 = 0
-            high: i32 = 0
+            acc: i32 = 0
             for j in range(i64(16)):
-                low += i32(w[p + 4 + j] & 15) * i32(h[hx + b * 32 + j])
-            for j in range(i64(16)):
-                high += i32(w[p + 4 + j] >> 4) * i32(h[hx + b * 32 + 16 + j])
-            acc: i32 = low + high
+                acc += i32(w[p + 4 + j] & 15) * i32(h[hx + b * 32 + j])
+                acc += i32(w[p + 4 + j] >> 4) * i32(h[hx + b * 32 + 16 + j])
             d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
             m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
             total += (float(acc) * d + float(k[sums + b]) * m) * f[scale + b]

@@ -10,17 +10,22 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
-def dot_q5(w: vec[u8], p: i64, h: vec[i16], x: i64) -> i32:
-    """Sum of q * h over one block; p is the byte of its fifth bits."""
-    bits: i32 = i32(w[p]) | (i32(w[p + 1]) << 8)
-    low: i32 = 0
+def dot_q5(w: vec[u8], p: i64, h: vec[i16], x: i64, offset: i32) -> i32:
+    """Sum of (q - offset) * h over one block; p is the byte of its fifth bits."""
+    low: i32 = i32(w[p]) | (i32(w[p + 1]) << 8)
+    high: i32 = i32(w[p + 2]) | (i32(w[p + 3]) << 8)
+    total: i32 = 0
     for j in range(i64(16)):
-        low += (i32(w[p + 4 + j] & 15) | (((bits >> i32(j)) & 1) << 4)) * i32(h[x + j])
-    bits = i32(w[p + 2]) | (i32(w[p + 3]) << 8)
-    high: i32 = 0
-    for j in range(i64(16)):
-        high += (i32(w[p + 4 + j] >> 4) | (((bits >> i32(j)) & 1) << 4)) * i32(h[x + 16 + j])
-    return low + high
+        bit: i32 = i32(1) << i32(j)
+        a: u8 = w[p + 4 + j] & 15
+        b: u8 = w[p + 4 + j] >> 4
+        if low & bit != 0:
+            a |= 16
+        if high & bit != 0:
+            b |= 16
+        total += (i32(a) - offset) * i32(h[x + j])
+        total += (i32(b) - offset) * i32(h[x + 16 + j])
+    return total
 
 
 def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None:
@@ -34,7 +39,7 @@ def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None
 
 
 def matvec_q5_0(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], sums: i64,
+    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
     f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
@@ -42,7 +47,7 @@ def matvec_q5_0(
         p: i64 = start + r * blocks * 22
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = dot_q5(w, p + 2, h, hx + b * 32) - 16 * k[sums + b]
+            acc: i32 = dot_q5(w, p + 2, h, hx + b * 32, 16)
             total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
             p += 22
         if accumulate != 0:
@@ -60,7 +65,7 @@ def matvec_q5_1(
         p: i64 = start + r * blocks * 24
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = dot_q5(w, p + 4, h, hx + b * 32)
+            acc: i32 = dot_q5(w, p + 4, h, hx + b * 32, 0)
             d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
             m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
             total += (float(acc) * d + float(k[sums + b]) * m) * f[scale + b]
