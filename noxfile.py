@@ -73,7 +73,8 @@ def tests(session: nox.Session) -> None:
 def tests_checked(session: nox.Session, kernels: str) -> None:
     """The same tests on kernels with bounds checks, and on the same source run by CPython."""
     install_project(session, kernels)
-    run_pytest(session, kernels, "tests", "--ignore=tests/test_goldens.py", "-m", "not slow")
+    few = ("-m", "not slow") if kernels == "interpreted" else ()
+    run_pytest(session, kernels, "tests", "--ignore=tests/test_goldens.py", *few)
 
 
 @nox.session(python=NEWEST, tags=["offline", "golden"])

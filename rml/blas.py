@@ -6,6 +6,7 @@ The sums run in BLAS's own order, so they agree with the kernels to about 1e-12,
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,11 +37,12 @@ class BlasProducts:
 
     def multiply(self, matrix: Matrix, x: Floats, y: Floats, accumulate: bool) -> None:
         """y (n, rows) = x (n, cols) times the matrix transposed, or y += with `accumulate`."""
-        if self.pool is None:
+        if self.pool is None or self.process != os.getpid():  # a fork copies no threads
             from threadpoolctl import ThreadpoolController  # here: most models never need it
 
             self.pool = ThreadPoolExecutor(self.ranks, thread_name_prefix="rml-blas")
             self.controller = ThreadpoolController()
+            self.process = os.getpid()
         rows = max(1, BLOCK_WEIGHTS // matrix.cols)
 
         def block(first: int) -> None:

@@ -1,8 +1,8 @@
-"""The ranks of a model: the caller's thread is rank 0, the others are threads that stay in native code between steps.
+"""The workers of a model: the caller's thread is worker 0, the others stay in native code between steps.
 
-Waking a thread for each product would cost more than the product. So every rank runs the same program on its share of
-the rows and meets the others at a barrier spun in native code (rml/kernels/sync.py). Between two programs a rank spins
-for about a millisecond, then parks on a condition variable: an idle model costs nothing.
+Waking a thread for each product would cost more than the product. So every worker runs the same program on its share
+of the rows and meets the others at a barrier spun in native code (rml/kernels/sync.py). Between two programs a worker
+spins for about a millisecond, then parks on a condition variable: an idle model costs nothing.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def choose_ranks(threads: int | None) -> int:
         )
     if threads > available_cores():
         warnings.warn(
-            f"threads={threads} on {available_cores()} available cores: ranks will wait for each other; use threads=None",
+            f"threads={threads} on {available_cores()} available cores: no faster than threads={available_cores()}",
             stacklevel=4,
         )
     return threads
 
 
-def _serve(reference: weakref.ref[Crew], rank: int, condition: threading.Condition) -> None:
+def _serve(reference: weakref.ref[Crew], number: int, condition: threading.Condition) -> None:
     """The life of one worker thread: native work while there is any, else parked; ends with its crew."""
     while True:
         crew = reference()
@@ -60,52 +60,52 @@ def _serve(reference: weakref.ref[Crew], rank: int, condition: threading.Conditi
             return
         serve = crew.serve
         del crew  # a parked worker must not keep the model alive
-        serve(rank)
+        serve(number)
         del serve
         with condition:
             crew = reference()
             if crew is None or crew.closed:
                 return
-            if crew.is_idle(rank):
+            if crew.is_idle(number):
                 crew.parked += 1
                 del crew
-                condition.wait_for(lambda: _wanted(reference, rank))
+                condition.wait_for(lambda: _wanted(reference, number))
                 crew = reference()
                 if crew is None:
                     return
                 crew.parked -= 1
 
 
-def _wanted(reference: weakref.ref[Crew], rank: int) -> bool:
+def _wanted(reference: weakref.ref[Crew], number: int) -> bool:
     crew = reference()
-    return crew is None or crew.closed or not crew.is_idle(rank)
+    return crew is None or crew.closed or not crew.is_idle(number)
 
 
 class Crew:
-    """Worker threads for ranks 1 and up.
+    """The threads of workers 1 and up.
 
-    `serve(rank)` runs native work and returns when there has been none for a while; `is_idle(rank)` tells, under the
+    `serve(number)` runs native work and returns when there has been none for a while; `is_idle(number)` tells, under the
     lock, whether there is none now. `wake` is called after work was published.
     """
 
-    def __init__(self, ranks: int, serve: Callable[[int], None], is_idle: Callable[[int], bool]) -> None:
-        self.ranks, self.serve, self.is_idle = ranks, serve, is_idle
+    def __init__(self, workers: int, serve: Callable[[int], None], is_idle: Callable[[int], bool]) -> None:
+        self.serve, self.is_idle = serve, is_idle
         self.closed, self.parked = False, 0
         self.process = os.getpid()
         self.condition = threading.Condition()
         reference = weakref.ref(self, _notify(self.condition))
-        self.workers = [
+        self.threads = [
             threading.Thread(
-                target=_serve, args=(reference, rank, self.condition), name=f"rml-rank-{rank}", daemon=True
+                target=_serve, args=(reference, number, self.condition), name=f"rml-worker-{number}", daemon=True
             )
-            for rank in range(1, ranks)
+            for number in range(1, workers)
         ]
-        for worker in self.workers:
+        for worker in self.threads:
             worker.start()
 
     def wake(self) -> None:
         """Wakes the parked workers; nearly free when none is parked."""
-        if self.workers:
+        if self.threads:
             with self.condition:
                 if self.parked:
                     self.condition.notify_all()

@@ -34,7 +34,12 @@ def llama() -> rml.DecoderLM:
     return rml.load(case("llama/model-q8_0.gguf").model, threads=1)
 
 
-@pytest.mark.parametrize("name", ["llama/model-q8_0.gguf", "llama-k/model.gguf", "llama-blocks/model.gguf", "mixtral/model-q8_0.gguf"])
+SMALL = ["llama/model-q8_0.gguf", "mixtral/model-q8_0.gguf"]
+WIDE = [pytest.param(name, marks=pytest.mark.slow) for name in ("llama-k/model.gguf", "llama-blocks/model.gguf")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SMALL, "llama-k/model.gguf", "llama-blocks/model.gguf"])
 def test_int8_logits_are_the_same_bits_for_every_cut_and_number_of_ranks(name: str) -> None:
     want: Logits | None = None
     for threads in (1, 2, 3, 4, 7):
@@ -49,7 +54,7 @@ def test_int8_logits_are_the_same_bits_for_every_cut_and_number_of_ranks(name: s
     assert np.abs(want).max() > 1.0
 
 
-@pytest.mark.parametrize("name", ["llama/model-q8_0.gguf", "llama-k/model.gguf", "llama-blocks/model.gguf"])
+@pytest.mark.parametrize("name", [*SMALL, *WIDE])
 def test_int8_products_come_near_the_exact_ones(name: str) -> None:
     exact = run(rml.load(case(name).model, threads=1, dot="exact"), [33])
     rounded = run(rml.load(case(name).model, threads=1), [33])
@@ -222,6 +227,7 @@ def test_several_models_work_in_turn() -> None:
         assert np.abs(got - want).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_every_kernel_type_is_multiplied() -> None:
     """No stored type falls through the dispatch: each appears in a golden case, with logits that are not zero."""
     from rml.formats import KERNEL_TYPES
@@ -236,3 +242,19 @@ def test_every_kernel_type_is_multiplied() -> None:
 
 def test_build_is_named_in_the_package() -> None:
     assert rml.BUILD is BUILD
+
+
+@pytest.mark.compiled
+def test_a_dead_worker_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rml import native
+
+    epochs = native.buffer(16, np.int64)
+    assert native.kernel("sync.barrier")(epochs, 0, 2, 1, 0.05) == 2, "worker 1 never comes: its number plus one"
+    epochs[8] = 1
+    assert native.kernel("sync.barrier")(epochs, 0, 2, 1, 0.05) == 0
+    model = rml.load(case("llama/hf").model, threads=1)
+    monkeypatch.setattr(model.engine, "use_cache", lambda cache: setattr(model.engine, "_call", lambda: 2))
+    with pytest.raises(rml.EngineError, match="worker 1 did not reach a barrier"):
+        model.forward([1], model.new_cache(8))
+    with pytest.raises(rml.EngineError, match="load the model again"):
+        model.forward([1], model.new_cache(8))

@@ -1,4 +1,4 @@
-"""Runs a program, the steps of a whole forward pass, on one rank. See opcodes.py for records and control words.
+"""Runs a program, the steps of a whole forward pass, on one worker. See opcodes.py for records and control words.
 
 The arenas: `ids` i64; `w` and `wb` the mapped weights; `f`, `fi`, `fw` and `fb` one memory as float64, i64, i32 and bytes;
 `h` i16; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
@@ -143,66 +143,78 @@ def row_step(
         rowwise.zero(steps, p, n, first, last, f)
 
 
+def step_of(
+    steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
+    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
+) -> None:  # fmt: skip
+    """One rank's share of the step at steps[p:]."""
+    op: i64 = steps[p]
+    if op == ATTEND:
+        attend(
+            rank, ranks, n, control[POSITION], f, fb, fi, fw, ch, cu, cb, pages, 0,
+            steps[p + 1], steps[p + 2], control[SCRATCH] + rank * control[SCRATCH_STRIDE], steps[p + 6],
+            steps[p + 3], control[NUM_LAYERS], control[PAGE_SIZE], control[KV_HEADS], control[GROUP],
+            control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE],
+        )  # fmt: skip
+    elif op == LAST_ROW:
+        if rank == 0:
+            tokenwise.last_row(steps, p, n, f)
+    elif op == MATMUL or op == GLU or op == BIAS or op == EXPERTS_UP or op == EXPERTS_DOWN or op == SOFTCAP or op == FILL:
+        row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb)
+    else:
+        token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb, cf, cw, ch, cu, cb, pages)
+
+
 def run(
     steps: vec[i64], control: vec[i64], epochs: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
-    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64], rank: i64, ranks: i64, together: i64,
+    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
+    worker: i64, workers: i64, ranks: i64,
 ) -> i64:  # fmt: skip
-    """Runs steps control[FIRST] up to control[LAST], this rank's share of each.
+    """Runs steps control[FIRST] up to control[LAST] for the ranks worker, worker + workers, ... below `ranks`.
 
-    together = 1: the other ranks run the same call at the same time; the ranks meet at every BARRIER and at the end.
-    Returns 0, or 1 + the rank that did not come to a barrier.
+    The workers are threads that run the same call at the same time; they meet at every BARRIER and at the end. There
+    may be fewer of them than ranks: one alone takes every rank's share in turn.
+    Returns 0, or 1 + the worker that did not come to a barrier.
     """
-    epoch: i64 = epochs[rank * 8]
+    epoch: i64 = epochs[worker * 8]
     n: i64 = control[TOKENS]
     late: i64 = 0
     for step in range(control[FIRST], control[LAST]):
         p: i64 = step * WIDTH
         op: i64 = steps[p]
         if op == BARRIER:
-            if together == 1:
+            if workers > 1:
                 epoch += 1
-                late = barrier(epochs, rank, ranks, epoch, TIMEOUT)
+                late = barrier(epochs, worker, workers, epoch, TIMEOUT)
                 if late != 0:
                     return late
-        elif op == ATTEND:
-            attend(
-                rank, ranks, n, control[POSITION], f, fb, fi, fw, ch, cu, cb, pages, 0,
-                steps[p + 1], steps[p + 2], control[SCRATCH] + rank * control[SCRATCH_STRIDE], steps[p + 6],
-                steps[p + 3], control[NUM_LAYERS], control[PAGE_SIZE], control[KV_HEADS], control[GROUP],
-                control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE],
-            )  # fmt: skip
-        elif op == LAST_ROW:
-            if rank == 0:
-                tokenwise.last_row(steps, p, n, f)
-            n = 1
-        elif (
-            op == MATMUL
-            or op == GLU
-            or op == BIAS
-            or op == EXPERTS_UP
-            or op == EXPERTS_DOWN
-            or op == SOFTCAP
-            or op == FILL
-        ):
-            row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb)
         else:
-            token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb, cf, cw, ch, cu, cb, pages)
-    if together == 1:
-        return barrier(epochs, rank, ranks, epoch + 1, TIMEOUT)
+            rank: i64 = worker
+            while rank < ranks:
+                step_of(
+                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages
+                )
+                rank += workers
+            if op == LAST_ROW:
+                n = 1
+    if workers > 1:
+        return barrier(epochs, worker, workers, epoch + 1, TIMEOUT)
     return late
 
 
 def serve(
     steps: vec[i64], control: vec[i64], epochs: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
-    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64], rank: i64, ranks: i64, generation: i64, seconds: float,
+    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
+    worker: i64, workers: i64, ranks: i64, generation: i64, seconds: float,
 ) -> i64:  # fmt: skip
-    """The life of a rank above 0 in native code: runs what rank 0 publishes in control[WORK].
+    """The life of a worker above 0 in native code: runs what worker 0 publishes in control[WORK].
 
     Returns 0 after `seconds` without work, 1 when the arrays are of another generation, 2 when a barrier failed.
     """
-    mine: i64 = rank * 8 + 1
+    mine: i64 = worker * 8 + 1
     while True:
         work: i64 = wait_for_work(control, WORK, epochs[mine], seconds)
         if control[GENERATION] != generation:
@@ -211,7 +223,7 @@ def serve(
             return i64(0)
         epochs[mine] = work
         late: i64 = run(
-            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages, rank, ranks, 1
+            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages, worker, workers, ranks
         )
         if late != 0:
             return i64(2)

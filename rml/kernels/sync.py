@@ -1,8 +1,8 @@
-"""Barriers between the ranks (threads) that run one program together, spun in native code.
+"""Barriers between the workers (threads) that run one program together, spun in native code.
 
-Each rank owns one cache line (8 entries) of `epochs`. This relies on x86's store order: what a rank wrote before its
+Each worker owns one cache line (8 entries) of `epochs`. This relies on x86's store order: what a worker wrote before its
 epoch is seen by whoever sees the epoch. The waiting loops contain an opaque call that needs no GIL, librt's clock:
-it keeps the load inside the loop and gives the time-out against a dead rank.
+it keeps the load inside the loop and gives the time-out against a dead worker.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 
-def barrier(epochs: vec[i64], rank: i64, ranks: i64, epoch: i64, timeout: float) -> i64:
-    """Publishes `epoch` for this rank and waits for the others'; returns 0, or 1 + the rank that did not come in `timeout` seconds."""
-    epochs[rank * 8] = epoch
-    for r in range(ranks):
+def barrier(epochs: vec[i64], worker: i64, workers: i64, epoch: i64, timeout: float) -> i64:
+    """Publishes `epoch` for this worker and waits for the others'; returns 0, or 1 + the worker that did not come in `timeout` seconds."""
+    epochs[worker * 8] = epoch
+    for r in range(workers):
         if epochs[r * 8] < epoch:
             start: float = time()
             while epochs[r * 8] < epoch:
