@@ -18,50 +18,223 @@ TWO_112: Final = 5192296858534827628530496329220096.0
 
 
 def dot(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> float:
-    """Sum of f[w + j] * f[x + j] for j < count, in the module's order; f[lane:lane+32] is scratch."""
-    for t in range(i64(32)):
-        f[lane + t] = 0.0
-    blocks: i64 = count >> 5
-    for b in range(blocks):
-        for t in range(i64(32)):
-            f[lane + t] += f[w + b * 32 + t] * f[x + b * 32 + t]
-    tail: i64 = blocks * 32
-    for t in range(count - tail):
-        f[lane + t] += f[w + tail + t] * f[x + tail + t]
+    """Sum of f[w + j] * f[x + j] for j < count, in the module's order; f[lane : lane + 32] is scratch.
+
+    The lanes are 32 variables because the compiler keeps those in four vector registers; lanes in memory would have
+    to be read and written again for each block.
+    """
+    l0: float = 0.0
+    l1: float = 0.0
+    l2: float = 0.0
+    l3: float = 0.0
+    l4: float = 0.0
+    l5: float = 0.0
+    l6: float = 0.0
+    l7: float = 0.0
+    l8: float = 0.0
+    l9: float = 0.0
+    l10: float = 0.0
+    l11: float = 0.0
+    l12: float = 0.0
+    l13: float = 0.0
+    l14: float = 0.0
+    l15: float = 0.0
+    l16: float = 0.0
+    l17: float = 0.0
+    l18: float = 0.0
+    l19: float = 0.0
+    l20: float = 0.0
+    l21: float = 0.0
+    l22: float = 0.0
+    l23: float = 0.0
+    l24: float = 0.0
+    l25: float = 0.0
+    l26: float = 0.0
+    l27: float = 0.0
+    l28: float = 0.0
+    l29: float = 0.0
+    l30: float = 0.0
+    l31: float = 0.0
+    for b in range(count >> 5):
+        i: i64 = w + b * 32
+        j: i64 = x + b * 32
+        l0 += f[i] * f[j]
+        l1 += f[i + 1] * f[j + 1]
+        l2 += f[i + 2] * f[j + 2]
+        l3 += f[i + 3] * f[j + 3]
+        l4 += f[i + 4] * f[j + 4]
+        l5 += f[i + 5] * f[j + 5]
+        l6 += f[i + 6] * f[j + 6]
+        l7 += f[i + 7] * f[j + 7]
+        l8 += f[i + 8] * f[j + 8]
+        l9 += f[i + 9] * f[j + 9]
+        l10 += f[i + 10] * f[j + 10]
+        l11 += f[i + 11] * f[j + 11]
+        l12 += f[i + 12] * f[j + 12]
+        l13 += f[i + 13] * f[j + 13]
+        l14 += f[i + 14] * f[j + 14]
+        l15 += f[i + 15] * f[j + 15]
+        l16 += f[i + 16] * f[j + 16]
+        l17 += f[i + 17] * f[j + 17]
+        l18 += f[i + 18] * f[j + 18]
+        l19 += f[i + 19] * f[j + 19]
+        l20 += f[i + 20] * f[j + 20]
+        l21 += f[i + 21] * f[j + 21]
+        l22 += f[i + 22] * f[j + 22]
+        l23 += f[i + 23] * f[j + 23]
+        l24 += f[i + 24] * f[j + 24]
+        l25 += f[i + 25] * f[j + 25]
+        l26 += f[i + 26] * f[j + 26]
+        l27 += f[i + 27] * f[j + 27]
+        l28 += f[i + 28] * f[j + 28]
+        l29 += f[i + 29] * f[j + 29]
+        l30 += f[i + 30] * f[j + 30]
+        l31 += f[i + 31] * f[j + 31]
+    f[lane] = l0
+    f[lane + 1] = l1
+    f[lane + 2] = l2
+    f[lane + 3] = l3
+    f[lane + 4] = l4
+    f[lane + 5] = l5
+    f[lane + 6] = l6
+    f[lane + 7] = l7
+    f[lane + 8] = l8
+    f[lane + 9] = l9
+    f[lane + 10] = l10
+    f[lane + 11] = l11
+    f[lane + 12] = l12
+    f[lane + 13] = l13
+    f[lane + 14] = l14
+    f[lane + 15] = l15
+    f[lane + 16] = l16
+    f[lane + 17] = l17
+    f[lane + 18] = l18
+    f[lane + 19] = l19
+    f[lane + 20] = l20
+    f[lane + 21] = l21
+    f[lane + 22] = l22
+    f[lane + 23] = l23
+    f[lane + 24] = l24
+    f[lane + 25] = l25
+    f[lane + 26] = l26
+    f[lane + 27] = l27
+    f[lane + 28] = l28
+    f[lane + 29] = l29
+    f[lane + 30] = l30
+    f[lane + 31] = l31
+    done: i64 = (count >> 5) * 32
+    for t in range(count - done):
+        f[lane + t] += f[w + done + t] * f[x + done + t]
     total: float = 0.0
     for t in range(i64(32)):
         total += f[lane + t]
     return total
 
 
-def dot_f32(wb: bytes, p: i64, f: vec[float], x: i64, count: i64, lane: i64) -> float:
-    """The same for `count` little-endian f32 weights from byte p of wb."""
-    for t in range(i64(32)):
-        f[lane + t] = 0.0
-    blocks: i64 = count >> 5
-    for b in range(blocks):
-        for t in range(i64(32)):
-            f[lane + t] += read_f32_le(wb, p + (b * 32 + t) * 4) * f[x + b * 32 + t]
-    tail: i64 = blocks * 32
-    for t in range(count - tail):
-        f[lane + t] += read_f32_le(wb, p + (tail + t) * 4) * f[x + tail + t]
-    total: float = 0.0
-    for t in range(i64(32)):
-        total += f[lane + t]
-    return total
-
-
-def dot_f16(kb: bytes, p: i64, f: vec[float], x: i64, count: i64, lane: i64) -> float:
-    """The same for `count` f16 weights, given as what bits_f16 wrote (byte p of kb)."""
-    for t in range(i64(32)):
-        f[lane + t] = 0.0
-    blocks: i64 = count >> 5
-    for b in range(blocks):
-        for t in range(i64(32)):
-            f[lane + t] += read_f32_le(kb, p + (b * 32 + t) * 4) * TWO_112 * f[x + b * 32 + t]
-    tail: i64 = blocks * 32
-    for t in range(count - tail):
-        f[lane + t] += read_f32_le(kb, p + (tail + t) * 4) * TWO_112 * f[x + tail + t]
+def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> float:
+    """The same for `count` little-endian f32 weights from byte p of wb, each times `factor`, a power of two."""
+    l0: float = 0.0
+    l1: float = 0.0
+    l2: float = 0.0
+    l3: float = 0.0
+    l4: float = 0.0
+    l5: float = 0.0
+    l6: float = 0.0
+    l7: float = 0.0
+    l8: float = 0.0
+    l9: float = 0.0
+    l10: float = 0.0
+    l11: float = 0.0
+    l12: float = 0.0
+    l13: float = 0.0
+    l14: float = 0.0
+    l15: float = 0.0
+    l16: float = 0.0
+    l17: float = 0.0
+    l18: float = 0.0
+    l19: float = 0.0
+    l20: float = 0.0
+    l21: float = 0.0
+    l22: float = 0.0
+    l23: float = 0.0
+    l24: float = 0.0
+    l25: float = 0.0
+    l26: float = 0.0
+    l27: float = 0.0
+    l28: float = 0.0
+    l29: float = 0.0
+    l30: float = 0.0
+    l31: float = 0.0
+    for b in range(count >> 5):
+        i: i64 = p + b * 128
+        j: i64 = x + b * 32
+        l0 += read_f32_le(wb, i) * factor * f[j]
+        l1 += read_f32_le(wb, i + 4) * factor * f[j + 1]
+        l2 += read_f32_le(wb, i + 8) * factor * f[j + 2]
+        l3 += read_f32_le(wb, i + 12) * factor * f[j + 3]
+        l4 += read_f32_le(wb, i + 16) * factor * f[j + 4]
+        l5 += read_f32_le(wb, i + 20) * factor * f[j + 5]
+        l6 += read_f32_le(wb, i + 24) * factor * f[j + 6]
+        l7 += read_f32_le(wb, i + 28) * factor * f[j + 7]
+        l8 += read_f32_le(wb, i + 32) * factor * f[j + 8]
+        l9 += read_f32_le(wb, i + 36) * factor * f[j + 9]
+        l10 += read_f32_le(wb, i + 40) * factor * f[j + 10]
+        l11 += read_f32_le(wb, i + 44) * factor * f[j + 11]
+        l12 += read_f32_le(wb, i + 48) * factor * f[j + 12]
+        l13 += read_f32_le(wb, i + 52) * factor * f[j + 13]
+        l14 += read_f32_le(wb, i + 56) * factor * f[j + 14]
+        l15 += read_f32_le(wb, i + 60) * factor * f[j + 15]
+        l16 += read_f32_le(wb, i + 64) * factor * f[j + 16]
+        l17 += read_f32_le(wb, i + 68) * factor * f[j + 17]
+        l18 += read_f32_le(wb, i + 72) * factor * f[j + 18]
+        l19 += read_f32_le(wb, i + 76) * factor * f[j + 19]
+        l20 += read_f32_le(wb, i + 80) * factor * f[j + 20]
+        l21 += read_f32_le(wb, i + 84) * factor * f[j + 21]
+        l22 += read_f32_le(wb, i + 88) * factor * f[j + 22]
+        l23 += read_f32_le(wb, i + 92) * factor * f[j + 23]
+        l24 += read_f32_le(wb, i + 96) * factor * f[j + 24]
+        l25 += read_f32_le(wb, i + 100) * factor * f[j + 25]
+        l26 += read_f32_le(wb, i + 104) * factor * f[j + 26]
+        l27 += read_f32_le(wb, i + 108) * factor * f[j + 27]
+        l28 += read_f32_le(wb, i + 112) * factor * f[j + 28]
+        l29 += read_f32_le(wb, i + 116) * factor * f[j + 29]
+        l30 += read_f32_le(wb, i + 120) * factor * f[j + 30]
+        l31 += read_f32_le(wb, i + 124) * factor * f[j + 31]
+    f[lane] = l0
+    f[lane + 1] = l1
+    f[lane + 2] = l2
+    f[lane + 3] = l3
+    f[lane + 4] = l4
+    f[lane + 5] = l5
+    f[lane + 6] = l6
+    f[lane + 7] = l7
+    f[lane + 8] = l8
+    f[lane + 9] = l9
+    f[lane + 10] = l10
+    f[lane + 11] = l11
+    f[lane + 12] = l12
+    f[lane + 13] = l13
+    f[lane + 14] = l14
+    f[lane + 15] = l15
+    f[lane + 16] = l16
+    f[lane + 17] = l17
+    f[lane + 18] = l18
+    f[lane + 19] = l19
+    f[lane + 20] = l20
+    f[lane + 21] = l21
+    f[lane + 22] = l22
+    f[lane + 23] = l23
+    f[lane + 24] = l24
+    f[lane + 25] = l25
+    f[lane + 26] = l26
+    f[lane + 27] = l27
+    f[lane + 28] = l28
+    f[lane + 29] = l29
+    f[lane + 30] = l30
+    f[lane + 31] = l31
+    done: i64 = (count >> 5) * 32
+    for t in range(count - done):
+        f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
     total: float = 0.0
     for t in range(i64(32)):
         total += f[lane + t]
@@ -118,7 +291,7 @@ def matvec_f32(
 ) -> None:
     """f[y + r] (+)= row r of an f32 matrix times f[x:x+cols], rows first..last-1; f[fs:fs+32] is scratch."""
     for r in range(first, last):
-        put(f, y + r, dot_f32(wb, start + r * cols * 4, f, x, cols, fs), accumulate)
+        put(f, y + r, dot_f32(wb, start + r * cols * 4, 1.0, f, x, cols, fs), accumulate)
 
 
 def matvec_f16(
@@ -128,7 +301,7 @@ def matvec_f16(
     """The same for f16; k[ks:ks+cols] is scratch too, kb the same memory as k."""
     for r in range(first, last):
         bits_f16(wb, start + r * cols * 2, cols, k, ks)
-        put(f, y + r, dot_f16(kb, ks * 4, f, x, cols, fs), accumulate)
+        put(f, y + r, dot_f32(kb, ks * 4, TWO_112, f, x, cols, fs), accumulate)
 
 
 def matvec_bf16(
@@ -138,4 +311,4 @@ def matvec_bf16(
     """The same for bf16."""
     for r in range(first, last):
         bits_bf16(wb, start + r * cols * 2, cols, k, ks)
-        put(f, y + r, dot_f32(kb, ks * 4, f, x, cols, fs), accumulate)
+        put(f, y + r, dot_f32(kb, ks * 4, 1.0, f, x, cols, fs), accumulate)
