@@ -7,12 +7,14 @@ benchmarks and verification.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rml.errors import InvalidArgument, Unsupported
+from rml.kernels.cache_rows import STORE_SCRATCH
 from rml.kv_cache import PAGE_SIZE, KvCache
 from rml.native import buffer, kernel
 
@@ -27,9 +29,7 @@ def check_limits(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
     if num_heads % num_kv_heads:
         raise Unsupported(f"{num_heads} query heads do not share {num_kv_heads} kv heads evenly")
     if num_heads // num_kv_heads > MAX_GROUP:
-        raise Unsupported(
-            f"{num_heads // num_kv_heads} query heads share each of {num_kv_heads} kv heads: at most {MAX_GROUP} are supported"
-        )
+        raise Unsupported(f"{num_heads} query heads over {num_kv_heads} kv heads: at most {MAX_GROUP} can share one")
     if head_dim > MAX_HEAD_DIM:
         raise Unsupported(f"head_dim {head_dim}: at most {MAX_HEAD_DIM} is supported")
 
@@ -57,32 +57,24 @@ def attend_ref(q: Floats, k: Floats, v: Floats, start: int, window: int = 0, sca
 
 
 class LayerAttention:
-    """The attention of one layer over a cache: stores keys and values, attends. Owns its arenas, allocates nothing later.
+    """The attention of one layer over a cache: stores keys and values, attends. Owns its arenas.
 
     `ranks` shares the work as that many threads would, one after the other.
     """
 
-    def __init__(self, cache: KvCache, num_heads: int, tokens: int = 1, ranks: int = 1) -> None:
-        """Room for calls of up to `tokens` tokens."""
+    def __init__(self, cache: KvCache, tokens: int = 1, ranks: int = 1) -> None:
+        """Room for calls of up to `tokens` tokens; the heads are those of the cache's config."""
         config = cache.config
-        check_limits(num_heads, config.num_kv_heads, config.head_dim)
-        self.cache, self.tokens, self.ranks, self.num_heads = cache, tokens, ranks, num_heads
-        dim, kv = config.head_dim, config.kv_size
-        rank_scratch = max(kernel("attend.attend_scratch")(num_heads, dim), kv + 64)
-        sizes = [tokens * num_heads * dim, tokens * num_heads * dim, tokens * kv, tokens * kv]
-        self._q, self._out, self._k, self._v, self._shared = np.cumsum([0, *sizes]).tolist()
-        self._scratch = self._shared + kernel("attend.attend_shared")(num_heads, dim)
-        self.f: Floats = buffer(self._scratch + ranks * rank_scratch, np.float64)
-        self._rank_scratch = rank_scratch
+        check_limits(config.num_heads, config.num_kv_heads, config.head_dim)
+        self.cache, self.tokens, self.ranks = cache, tokens, ranks
+        heads, dim = config.num_heads, config.head_dim
+        self._rank_scratch = max(kernel("attend.attend_scratch")(heads, dim), config.kv_size + STORE_SCRATCH)
+        sizes = (
+            [tokens * config.q_size] * 2 + [tokens * config.kv_size] * 2 + [kernel("attend.attend_shared")(heads, dim)]
+        )
+        self._q, self._out, self._k, self._v, self._shared, self._scratch = np.cumsum([0, *sizes]).tolist()
+        self.f: Floats = buffer(self._scratch + ranks * self._rank_scratch, np.float64)
         self.ids = buffer(cache.table.size, np.int64)
-        f, fb, fi, fw = self.f, self.f.view(np.uint8), self.f.view(np.int64), self.f.view(np.int32)
-        cf, cw, ch, cu, cb = cache.views
-        none = None
-        self._store = kernel("cache_rows.store").with_scalars(
-            *[none] * 4, f, fb, cf, cw, ch, cu, cb, self.ids, *[none] * 10
-        )  # fmt: skip
-        self._attend = kernel("attend.attend").with_scalars(*[none] * 4, f, fb, fi, fw, ch, cu, cb, self.ids, *[none] * 14)
-        self._finish = kernel("attend.attend_finish").with_scalars(*[none] * 4, f, fb, fi, *[none] * 7)
 
     def _view(self, offset: int, n: int, width: int) -> Floats:
         return self.f[offset : offset + n * width]
@@ -90,39 +82,59 @@ class LayerAttention:
     def _check(self, n: int, start: int) -> None:
         if not 1 <= n <= self.tokens or not 0 <= start <= self.cache.capacity - n:
             raise InvalidArgument(f"{n} tokens at position {start}: room for {self.tokens} in {self.cache.capacity}")
-        self.ids[:] = self.cache.table
 
     def store(self, k: Floats, v: Floats, start: int, layer: int = 0) -> None:
         """Writes k, v (n, kv_heads, head_dim) at positions start on. Raises CacheOverflow when one does not fit."""
         n, config, cache = len(k), self.cache.config, self.cache
         self._check(n, start)
+        self.ids[:] = cache.table
         self._view(self._k, n, config.kv_size)[:] = k.ravel()
         self._view(self._v, n, config.kv_size)[:] = v.ravel()
         sizes = (layer, config.num_layers, PAGE_SIZE, config.num_kv_heads, config.head_dim, cache.type_id)
         for rank in range(self.ranks):
             scratch = self._scratch + rank * self._rank_scratch
-            code = self._store(rank, self.ranks, n, start, 0, self._k, self._v, scratch, *sizes)
+            code = kernel("cache_rows.store")(
+                rank, self.ranks, n, start, self.f, self.f.view(np.uint8), *cache.views, self.ids, 0,
+                self._k, self._v, scratch, *sizes,
+            )  # fmt: skip
             if code >= 0:
                 raise cache.overflow(code, layer)
 
     def attend(self, q: Floats, start: int, layer: int = 0, window: int = 0, scale: float | None = None) -> Floats:
-        """(n, heads, head_dim) of q (n, heads, head_dim) at positions start on; a view that the next call overwrites."""
-        n, width = len(q), self.num_heads * self.cache.config.head_dim
-        self._check(n, start)
+        """(n, heads, head_dim) of queries q, of the same shape, at positions start on.
+
+        A view that the next call overwrites.
+        """
+        n, width = len(q), self.cache.config.q_size
         self._view(self._q, n, width)[:] = q.ravel()
-        self.run(n, start, layer, window, scale)
+        for part in self.steps(n, start, layer, window, scale):
+            part()
         return self._view(self._out, n, width).reshape(q.shape)
 
-    def run(self, n: int, start: int, layer: int = 0, window: int = 0, scale: float | None = None) -> None:
-        """`attend` on the queries that are already in the arena: what a benchmark times."""
+    def steps(
+        self, n: int, start: int, layer: int = 0, window: int = 0, scale: float | None = None
+    ) -> list[Callable[[], None]]:
+        """The prepared kernel calls of `attend` on the queries already in place, to be run in this order."""
+        self._check(n, start)
+        self.ids[:] = self.cache.table
         config = self.cache.config
-        dim, kv_heads = config.head_dim, config.num_kv_heads
-        group = self.num_heads // kv_heads
+        dim, kv_heads, group = config.head_dim, config.num_kv_heads, config.num_heads // config.num_kv_heads
         factor = 1.0 / math.sqrt(dim) if scale is None else scale
         sizes = (layer, config.num_layers, PAGE_SIZE, kv_heads, group, dim, window, factor, self.cache.type_id)
-        for rank in range(self.ranks):
-            scratch = self._scratch + rank * self._rank_scratch
-            self._attend(rank, self.ranks, n, start, 0, self._q, self._out, scratch, self._shared, *sizes)
-        for rank in range(self.ranks):
-            scratch = self._scratch + rank * self._rank_scratch
-            self._finish(rank, self.ranks, n, start, self._out, scratch, self._shared, kv_heads, group, dim, window)
+        f, fb, fi, fw = self.f, self.f.view(np.uint8), self.f.view(np.int64), self.f.view(np.int32)
+        _, _, ch, cu, cb = self.cache.views
+        scratch = [self._scratch + rank * self._rank_scratch for rank in range(self.ranks)]
+        attend = [
+            kernel("attend.attend").prepare(
+                rank, self.ranks, n, start, f, fb, fi, fw, ch, cu, cb, self.ids, 0, self._q, self._out, at,
+                self._shared, *sizes,
+            )
+            for rank, at in enumerate(scratch)
+        ]  # fmt: skip
+        finish = [
+            kernel("attend.attend_finish").prepare(
+                rank, self.ranks, n, start, f, fb, fi, self._out, at, self._shared, kv_heads, group, dim, window
+            )
+            for rank, at in enumerate(scratch)
+        ]
+        return attend + finish

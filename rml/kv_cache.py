@@ -8,8 +8,8 @@ layer, and a page table maps positions to pages; rows lie in the order page, lay
 so that one layer's keys of a page are PAGE_SIZE contiguous rows. Pages that no token has reached are never resident:
 large zeroed allocations come from the operating system untouched.
 
-An int8 row is its scales, one f32 per group of channels, then its values round(x / scale), padded to a multiple of 4. A
-group is the largest power of two that divides head_dim, at most 32, so it never straddles two heads; scale = max|x| / 127.
+An int8 row is its scales, one f32 per group of channels, then its values round(x / scale), padded to a multiple of 4;
+scale = max|x| / 127. A group is the largest power of two that divides head_dim, at most 32: it never straddles heads.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class KvCache:
     """
 
     def __init__(self, config: ModelConfig, capacity: int, dtype: CacheType = "f32") -> None:
-        """Raises InvalidArgument for a capacity below 1 or an unknown dtype, MemoryError when the arena cannot be reserved."""
+        """Raises InvalidArgument for a capacity below 1 or an unknown dtype, MemoryError when there is no room."""
         if dtype not in DTYPES:
             raise InvalidArgument(f"cache dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
         if capacity < 1:
@@ -102,7 +102,7 @@ class KvCache:
         return start
 
     def truncate(self, position: int) -> None:
-        """Forgets the tokens at `position` and beyond: size becomes position. Raises InvalidArgument outside [0, size]."""
+        """Forgets the tokens at `position` and beyond. Raises InvalidArgument outside [0, size]."""
         if not 0 <= position <= self.size:
             raise InvalidArgument(f"cannot truncate to {position}: the cache holds {self.size} tokens")
         self.size = position
@@ -133,6 +133,6 @@ class KvCache:
         """The exception for a code that cache_rows.store returned: position * 2 + (0 for a key, 1 for a value)."""
         what = "value" if code % 2 else "key"
         return CacheOverflow(
-            f"layer {layer}, position {code // 2}: a {what} is not finite or beyond {LARGEST[self.dtype]:g}, the most that "
-            f"an {self.dtype} cache holds; use new_cache(..., dtype={'f64' if self.dtype == 'f32' else 'f32'!r})"
+            f"layer {layer}, position {code // 2}: a {what} is not finite or beyond {LARGEST[self.dtype]:g}, the most "
+            f"that an {self.dtype} cache holds; use new_cache(..., dtype={'f64' if self.dtype == 'f32' else 'f32'!r})"
         )

@@ -4,8 +4,8 @@ Pair i of a head turns at inv_freq[i] = theta^(-2i / head_dim) radians per posit
 only on the distance between two tokens. The schemes stretch the slow pairs, for positions beyond those of the training:
 
 - linear: every frequency divided by `factor` (position interpolation, Chen et al. 2023);
-- llama3: wavelengths above original / low_freq_factor divided by `factor`, below original / high_freq_factor kept, blended
-  between (transformers' `_compute_llama3_parameters`);
+- llama3: pairs with wavelengths above original / low_freq_factor slowed by `factor`, below original / high_freq_factor
+  kept, blended between (transformers' `_compute_llama3_parameters`);
 - yarn: a ramp between the dimensions that turn beta_fast and beta_slow times over the original context, and cos and sin
   multiplied by a magnitude (Peng et al. 2023; transformers' `_compute_yarn_parameters`).
 
@@ -51,7 +51,7 @@ def _yarn(inv: Floats, c: RopeConfig, head_dim: int) -> Floats:
     low, high = max(low, 0), min(high, head_dim - 1)
     if low == high:
         high += 0.001  # a step instead of a ramp
-    ramp = np.clip((np.arange(len(inv)) - low) / (high - low), 0, 1)
+    ramp: Floats = np.clip((np.arange(len(inv)) - low) / (high - low), 0, 1)
     return inv * (1 - ramp) + inv / c.factor * ramp
 
 

@@ -38,3 +38,31 @@ EXACT_WIDENING: Final = 2.0**-24
 """reference/quants.py against gguf's dequantiser, relative to the sum of the sizes of a weight's two terms. A float16
 times the integers of these formats has at most 23 bits, so gguf's float32 holds it; their sum rounds, half a unit.
 In the two real checkpoints not one weight does."""
+
+EXP_ULP: Final = 0.9
+"""rml/kernels/exp.py against the true exponential, in units of the result's last place. Seen: 0.86."""
+
+SIGMOID_ULP: Final = 3.0
+"""The same for sigmoid_into: exp, a sum and a division, half a unit each, and exp's share. Seen: 2.0."""
+
+TANH: Final = 4e-16
+"""tanh_into, absolute: 1 - 2 / (1 + exp(2x)) loses what 1 hides. Seen: 3.3e-16."""
+
+ROPE_FREQUENCIES: Final = 1e-14
+"""rml/rope.py against reference/rope.py, relative: two orders of the same few operations. Seen: 1e-15."""
+
+ATTEND: Final = 1e-13
+"""The attention kernels against attend_ref on what the cache holds, values of size 1: the order of additions and one
+unit in each exp. Seen: 1.6e-15."""
+
+ATTEND_HUGE_SCORES: Final = 1e-11
+"""The same with scores of 1e4, each wrong by 1e-12 before exp sees it. Seen: 1.3e-12."""
+
+CACHE_F32: Final = 1e-6
+"""Attention over an f32 cache against exact keys and values, normal values of size 1 (6e-8 of each). Seen: 1e-7."""
+
+CACHE_F16: Final = 5e-3
+"""The same for f16 (5e-4 of each). Seen: 1e-3."""
+
+CACHE_INT8: Final = 5e-2
+"""The same for int8: half a step of max|x| / 127 in a group of 32, about 0.01. Seen: 1.8e-2."""

@@ -186,7 +186,7 @@ def fold(
 
 
 def finish_query(f: vec[float], state: i64, v: i64, queries: i64, padded: i64, dim: i64, out: i64) -> None:
-    """out[d] = weighted values / sum of weights. Adding 0 makes -0 into 0: unseen rows with weight 0 may have done so."""
+    """out[d] = weighted values / sum of weights. Adding 0 makes -0 into 0: rows with weight 0 may have done so."""
     p: i64 = state + queries + v * 8
     total: float = ((f[p] + f[p + 4]) + (f[p + 2] + f[p + 6])) + ((f[p + 1] + f[p + 5]) + (f[p + 3] + f[p + 7]))
     scale: float = LOWEST * 10.0
@@ -228,7 +228,7 @@ def widen_ring(
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
     a: i64, h: i64, half: i64, low: i64, high: i64, which: i64,
 ) -> None:  # fmt: skip
-    """Rows [low, high) of the ring = kv head h of the tile, keys (which = 0) or values (1) of this half of the block."""
+    """Rows [low, high) of the ring = kv head h of the tile: keys (which = 0) or values (1) of a half of the block."""
     widen_rows(
         f, fb, fw, ch, cu, cb, fi[a + FIRST_ROWS + half] + which * fi[a + PAGE_SIZE] + low, high - low,
         fi[a + ROW_BYTES], fi[a + HEAD] + h, fi[a + KV_HEADS], fi[a + DIM], fi[a + PADDED], fi[a + DTYPE],
@@ -343,7 +343,7 @@ def attend_block(
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
     a: i64, block: i64, first: i64, last: i64,
 ) -> None:  # fmt: skip
-    """Takes the keys [block, block + 32) into the states of the tile's tokens [first, last), which all see one or more."""
+    """Takes the keys [block, block + 32) into the states of the tile's tokens [first, last); all of them see some."""
     position: i64 = fi[a + POSITION]
     group: i64 = fi[a + GROUP]
     padded: i64 = fi[a + PADDED]

@@ -18,7 +18,7 @@ RING: Final = 16  # rows widened together; page_size is a multiple of it
 
 
 def touch(cb: bytes, start: i64, words: i64) -> i64:
-    """Reads 8-byte words from byte `start` on, in order: the memory's speed. Returns them or-ed, so that they are read."""
+    """Reads 8-byte words from byte `start` on, in order: at the memory's speed. Returns them or-ed, so all are read."""
     seen: i64 = 0
     for i in range(words):
         seen |= read_i64_le(cb, start + i * 8)
@@ -44,7 +44,7 @@ def widen_f32(f: vec[float], cb: bytes, source: i64, step: i64, rows: i64, out: 
 
 
 def f16_to_words(fw: vec[i32], ch: vec[i16], source: i64, step: i64, rows: i64, out: i64, dim: i64) -> None:
-    """fw = f32 bits of the f16 values times 2^-112: exponent and mantissa as they are, so subnormals come out right too."""
+    """fw = f32 bits of the f16 values times 2^-112: exponent and mantissa as they are, right for subnormals too."""
     for j in range(rows):
         s: i64 = source + j * step
         o: i64 = out + j * dim
@@ -86,7 +86,7 @@ def widen_int8_rows(
     f: vec[float], cu: vec[u8], cb: bytes, scales: i64, values: i64, step: i64, rows: i64, out: i64, stride: i64,
     dim: i64, size: i64,
 ) -> None:  # fmt: skip
-    """Rows of int8: the first one's scales and values at these bytes, the next row's `step` further; groups of `size`."""
+    """Rows of int8: the first one's scales and values at these bytes, the next one's `step` further; `size` a group."""
     for j in range(rows):
         if size == 32:
             widen_int8_32(f, cu, cb, scales + j * step, values + j * step, out + j * stride, dim >> 5)

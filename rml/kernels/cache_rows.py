@@ -25,7 +25,7 @@ STORE_SCRATCH: Final = 64  # float64 of scratch, beside one row
 
 
 def cache_row(ids: vec[i64], pages: i64, position: i64, page_size: i64, layer: i64, layers: i64, which: i64) -> i64:
-    """The index of a row: ((page * layers + layer) * 2 + which) * page_size + slot; which = 0 for keys, 1 for values."""
+    """A row's index: ((page * layers + layer) * 2 + which) * page_size + slot; which = 0 for keys, 1 for values."""
     page: i64 = ids[pages + position // page_size]
     return ((page * layers + layer) * 2 + which) * page_size + position % page_size
 
@@ -100,7 +100,7 @@ def store_f32(f: vec[float], fb: bytes, x: i64, count: i64, cw: vec[i32], at: i6
 
 
 def store_f16(f: vec[float], fb: bytes, x: i64, count: i64, ch: vec[i16], at: i64, scratch: i64) -> i64:
-    """ch[at:] = the f16 bits of x. Returns a negative number if one of them rounds to infinity (from 65520 on) or is NaN."""
+    """ch[at:] = the f16 bits of x. Returns a negative number if one rounds to infinity (from 65520 on) or is NaN."""
     absolute_plus(f, x, count, 268435456.0, scratch)  # 2^28: its last bit is 2^-24
     worst: i64 = 0
     for t in range(count):
@@ -191,10 +191,10 @@ def store(
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64], pages: i64,
     k: i64, v: i64, scratch: i64, layer: i64, layers: i64, page_size: i64, kv_heads: i64, dim: i64, dtype: i64,
 ) -> i64:  # fmt: skip
-    """Stores this rank's share of the keys f[k:] and values f[v:] of n tokens, [n][kv_heads * dim], at positions start on.
+    """Stores this rank's share of n tokens' keys f[k:] and values f[v:], [n][kv_heads * dim], at positions start on.
 
     ids[pages:] is the page table. scratch: of this rank, kv_heads * dim + STORE_SCRATCH float64.
-    Returns -1, or position * 2 + (0 for a key, 1 for a value) of the first that is too large for the type or not finite.
+    Returns -1, or position * 2 + (0 for a key, 1 for a value) of the first that the type cannot hold or is not finite.
     """
     items: i64 = n * kv_heads
     item: i64 = items * rank // ranks

@@ -22,8 +22,8 @@ EXP_SCRATCH: Final = 768  # float64 of scratch that every *_into needs: three bl
 def reduced(f: vec[float], x: i64, count: i64, p: i64, z: i64) -> None:
     """p = exp(r) and z = n + 1.5 * 2^52 for x = n ln 2 + r.
 
-    Adding 1.5 * 2^52 rounds to the nearest integer and leaves it in the low bits. The larger part of ln 2 has 33 bits, so
-    n times it is exact. Outside [-708, 710] the ends are taken, so that n stays in the range of an exponent.
+    Adding 1.5 * 2^52 rounds to the nearest integer and leaves it in the low bits. The larger part of ln 2 has 33 bits,
+    so n times it is exact. Outside [-708, 710] the ends are taken, so that n stays in the range of an exponent.
     """
     for t in range(count):
         v: float = f[x + t]
@@ -33,7 +33,9 @@ def reduced(f: vec[float], x: i64, count: i64, p: i64, z: i64) -> None:
             v = 710.0
         rounded: float = v * 1.4426950408889634 + 6755399441055744.0
         n: float = rounded - 6755399441055744.0
-        r: float = (v - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10
+        most: float = v - n * 6.93147180369123816490e-01
+        rest: float = n * 1.90821492927058770002e-10
+        r: float = most - rest
         r2: float = r * r
         r4: float = r2 * r2
         low: float = (r * 0.16666666666666666 + 0.5) + (r * 0.008333333333333333 + 0.041666666666666664) * r2
@@ -47,7 +49,7 @@ def reduced(f: vec[float], x: i64, count: i64, p: i64, z: i64) -> None:
         if f[x + t] < -708.0:
             rounded = 6755399441054722.0  # n = -1022: the exponent field becomes 0, and so the power
         f[z + t] = rounded
-        f[p + t] = (q * r2 + r) + 1.0
+        f[p + t] = ((q * r2 + ((most - r) - rest)) + r) + 1.0  # with what rounding r has lost
 
 
 def power_bits(fi: vec[i64], fb: bytes, z: i64, count: i64, s: i64) -> None:
@@ -57,9 +59,9 @@ def power_bits(fi: vec[i64], fb: bytes, z: i64, count: i64, s: i64) -> None:
 
 
 def scaled(f: vec[float], fb: bytes, out: i64, count: i64, p: i64, s: i64) -> None:
-    """out = p * 2^n."""
+    """out = 2 p * 2^(n - 1): in this order neither end of the range is lost to overflow or to a subnormal."""
     for t in range(count):
-        f[out + t] = f[p + t] * read_f64_le(fb, (s + t) * 8) * 2.0
+        f[out + t] = f[p + t] * 2.0 * read_f64_le(fb, (s + t) * 8)
 
 
 def exp_into(f: vec[float], fb: bytes, fi: vec[i64], x: i64, out: i64, count: i64, scratch: i64) -> None:
@@ -79,9 +81,9 @@ def exp_into(f: vec[float], fb: bytes, fi: vec[i64], x: i64, out: i64, count: i6
 
 
 def sigmoid_into(f: vec[float], fb: bytes, fi: vec[i64], x: i64, out: i64, count: i64, scratch: i64) -> None:
-    """out[j] = 1 / (1 + exp(-x[j])); out may be x. SiLU is x times this, GELU-tanh x times this of 2u. Scratch as exp_into.
+    """out[j] = 1 / (1 + exp(-x[j])); out may be x. SiLU is x times this, GELU-tanh x times this of 2u.
 
-    The relative error is below 2 ulp down to x = -708; below, the result is 0.
+    Scratch as exp_into. The relative error is below 2 ulp down to x = -708; below, the result is 0.
     """
     for j in range(count):
         f[out + j] = -f[x + j]
