@@ -47,7 +47,10 @@ COMPILED = {
     "rml/kernels/rope.py": "rotates queries and keys",
     "rml/kernels/cache_rows.py": "writes keys and values into the cache",
     "rml/kernels/cache_read.py": "reads cache rows as float64",
-    "rml/kernels/attend_rows.py": "scores and weighted sums of widened rows",
+    "rml/kernels/attend_scores.py": "scores of queries and sixteen keys",
+    "rml/kernels/attend_values.py": "weighted sums of value rows",
+    "rml/kernels/attend_state.py": "the frame and the states of attention",
+    "rml/kernels/attend_block.py": "one block of keys taken into the states",
     "rml/kernels/attend.py": "online-softmax attention",
     "rml/kernels/opcodes.py": "constants of the program: inlined where they are used",
     "rml/kernels/tokenwise.py": "steps shared among the ranks token by token",
@@ -58,10 +61,13 @@ COMPILED = {
 
 # Instruction sets that a compiler may use on its own, and their names in /proc/cpuinfo.
 CPU_FLAGS = {
-    "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm", "BMI": "bmi1", "BMI2": "bmi2",
+    "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm", "BMI": "bmi1",
+    "BMI2": "bmi2",
     "AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVXVNNI": "avx_vnni", "GFNI": "gfni",
-    "AVX512F": "avx512f", "AVX512BW": "avx512bw", "AVX512VL": "avx512vl", "AVX512DQ": "avx512dq", "AVX512CD": "avx512cd", "AVX512IFMA": "avx512ifma",
-    "AVX512VNNI": "avx512_vnni", "AVX512VBMI": "avx512vbmi", "AVX512VBMI2": "avx512_vbmi2", "AVX512BITALG": "avx512_bitalg",
+    "AVX512F": "avx512f", "AVX512BW": "avx512bw", "AVX512VL": "avx512vl", "AVX512DQ": "avx512dq",
+    "AVX512CD": "avx512cd", "AVX512IFMA": "avx512ifma",
+    "AVX512VNNI": "avx512_vnni", "AVX512VBMI": "avx512vbmi", "AVX512VBMI2": "avx512_vbmi2",
+    "AVX512BITALG": "avx512_bitalg",
     "AVX512VPOPCNTDQ": "avx512_vpopcntdq", "AVX512BF16": "avx512_bf16", "AVX512FP16": "avx512_fp16",
 }  # fmt: skip
 
@@ -71,10 +77,10 @@ def release(c: str) -> str:
 
     Seven rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
     pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible error, becomes
-    false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the item of a vec[u8] is no
-    C character, which may alias everything and would guard each loop that writes other types (so what a kernel writes
-    as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not an exception; a call of a kernel
-    that returns nothing cannot have failed. And reads through `bytes` lose their bounds test. As many tests are
+    false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the item of a vec[u8] is
+    no C character, which may alias everything and would guard each loop that writes other types (so what a kernel writes
+    as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not an exception; a call of a
+    kernel that returns nothing cannot have failed. And reads through `bytes` lose their bounds test. As many tests are
     rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")

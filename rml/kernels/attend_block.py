@@ -1,0 +1,246 @@
+"""One block of 32 keys taken into the states of a tile's queries: scores, weights, weighted values.
+
+Both halves of a block (16 keys) lie in one page each. A half is widened into the ring and used by all queries of its kv
+head. The scores of V queries that share a kv head: [2 halves][V][16], then corrections [V].
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+from rml.kernels.attend_scores import partial_scores_1, partial_scores_4, partial_scores_4_f32, sum_partials
+from rml.kernels.attend_state import (
+    DIM,
+    DTYPE,
+    FIRST_ROWS,
+    GROUP,
+    HEAD,
+    HEADS,
+    INT8_GROUP,
+    KV_HEADS,
+    LAYER,
+    LAYERS,
+    LOADED,
+    LOWEST,
+    PADDED,
+    PAGE_SIZE,
+    PAGES,
+    PARTIALS,
+    POSITION,
+    QUERIES,
+    ROW_BYTES,
+    ROWS,
+    SCALE,
+    SCORES,
+    SEEN,
+    STATES,
+    STRIDE,
+    WINDOW,
+    WORDS,
+    WORK,
+    clip,
+    first_key,
+    scale_row,
+    state_size,
+)
+from rml.kernels.attend_values import add_values_1, add_values_4
+from rml.kernels.cache_read import touch, widen_rows
+from rml.kernels.cache_rows import F32, cache_row
+from rml.kernels.exp import exp_into
+
+
+def find_rows(fi: vec[i64], ids: vec[i64], a: i64, block: i64, begin: i64, end: i64) -> None:
+    """Looks up the pages of the keys [block + begin, block + end)."""
+    for half in range(begin >> 4, (end + 15) >> 4):
+        position: i64 = block + half * 16
+        row: i64 = cache_row(ids, fi[a + PAGES], position, fi[a + PAGE_SIZE], fi[a + LAYER], fi[a + LAYERS], 0)
+        fi[a + FIRST_ROWS + half] = row
+
+
+def touch_block(fi: vec[i64], cb: bytes, a: i64, begin: i64, end: i64, which: i64) -> None:
+    """Reads this tile's heads of the block's keys (which = 0) or values (1) [begin, end) in memory order."""
+    size: i64 = fi[a + ROW_BYTES]
+    for half in range(begin >> 4, (end + 15) >> 4):
+        low: i64 = clip(begin - half * 16, 0, 16)
+        high: i64 = clip(end - half * 16, 0, 16)
+        start: i64 = (fi[a + FIRST_ROWS + half] + which * fi[a + PAGE_SIZE] + low) * size
+        if fi[a + HEADS] == fi[a + KV_HEADS]:
+            fi[a + SEEN] = touch(cb, start, (high - low) * size >> 3)
+        else:
+            start += size * fi[a + HEAD] // fi[a + KV_HEADS]
+            for j in range(high - low):
+                fi[a + SEEN] = touch(cb, start + j * size, (size * fi[a + HEADS] // fi[a + KV_HEADS]) >> 3)
+
+
+def widen_ring(
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
+    a: i64, h: i64, half: i64, low: i64, high: i64, which: i64,
+) -> None:  # fmt: skip
+    """Rows [low, high) of the ring = kv head h of the tile: keys (which = 0) or values (1) of a half of the block."""
+    widen_rows(
+        f, fb, fw, ch, cu, cb, fi[a + FIRST_ROWS + half] + which * fi[a + PAGE_SIZE] + low, high - low,
+        fi[a + ROW_BYTES], fi[a + HEAD] + h, fi[a + KV_HEADS], fi[a + DIM], fi[a + PADDED], fi[a + DTYPE],
+        fi[a + INT8_GROUP], fi[a + ROWS] + low * fi[a + STRIDE], fi[a + STRIDE], fi[a + WORDS],
+    )  # fmt: skip
+
+
+def score_ring(f: vec[float], fi: vec[i64], a: i64, q: i64, count: i64) -> None:
+    """Partial scores of `count` queries q and the keys in the ring."""
+    padded: i64 = fi[a + PADDED]
+    ring: i64 = fi[a + ROWS]
+    partials: i64 = fi[a + PARTIALS]
+    v: i64 = 0
+    while v + 4 <= count:
+        partial_scores_4(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        v += 4
+    while v < count:
+        partial_scores_1(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        v += 1
+
+
+def score_half(
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
+    a: i64, h: i64, half: i64, low: i64, high: i64, first: i64, count: i64, s: i64,
+) -> None:  # fmt: skip
+    """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys; those in [low, high) count."""
+    q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
+    if fi[a + DTYPE] == F32 and count == 4 and low == 0 and high == 16 and fi[a + DIM] == fi[a + PADDED]:
+        # used once: widened on the way, the ring would cost more
+        step: i64 = fi[a + ROW_BYTES]
+        key: i64 = fi[a + FIRST_ROWS + half] * step + (fi[a + HEAD] + h) * fi[a + DIM] * 4
+        partial_scores_4_f32(f, cb, key, step, q, fi[a + DIM], fi[a + PARTIALS])
+    else:
+        widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
+        score_ring(f, fi, a, q, count)
+    sum_partials(f, fi[a + PARTIALS], s, count * 16, f[a + SCALE])
+
+
+def value_head(f: vec[float], fi: vec[i64], a: i64, low: i64, high: i64, count: i64, p: i64, out: i64) -> None:
+    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16].
+
+    All of them are finite numbers of this sequence; where a query does not see a row its weight is 0.
+    """
+    padded: i64 = fi[a + PADDED]
+    ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
+    v: i64 = 0
+    while v + 4 <= count:
+        add_values_4(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        v += 4
+    while v < count:
+        add_values_1(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        v += 1
+
+
+def mask_scores(f: vec[float], s: i64, stride: i64, first: i64, last: i64) -> None:
+    """Of a query's 32 scores, those outside [first, last) become LOWEST: their weight is exactly 0."""
+    for j in range(first):
+        f[s + (j >> 4) * stride + (j & 15)] = LOWEST
+    for j in range(last, i64(32)):
+        f[s + (j >> 4) * stride + (j & 15)] = LOWEST
+
+
+def block_top(f: vec[float], s: i64, stride: i64, top: float, z: i64) -> float:
+    """Returns the largest of `top` and a query's 32 scores. z: scratch of 8."""
+    s1: i64 = s + stride
+    for t in range(i64(8)):
+        x: float = f[s + t]
+        if f[s + 8 + t] > x:
+            x = f[s + 8 + t]
+        if f[s1 + t] > x:
+            x = f[s1 + t]
+        if f[s1 + 8 + t] > x:
+            x = f[s1 + 8 + t]
+        f[z + t] = x
+    for t in range(i64(8)):
+        if f[z + t] > top:
+            top = f[z + t]
+    return top
+
+
+def subtract(f: vec[float], s: i64, stride: i64, top: float) -> None:
+    """A query's 32 scores minus the maximum."""
+    for t in range(i64(16)):
+        f[s + t] -= top
+    for t in range(i64(16)):
+        f[s + stride + t] -= top
+
+
+def add_weights(f: vec[float], sums: i64, p: i64, stride: i64, factor: float) -> None:
+    """sums = sums * factor + a query's 32 weights, lane by lane."""
+    p1: i64 = p + stride
+    for t in range(i64(8)):
+        f[sums + t] = f[sums + t] * factor + ((f[p + t] + f[p + 8 + t]) + (f[p1 + t] + f[p1 + 8 + t]))
+
+
+def raise_maximum(f: vec[float], s: i64, count: i64, maximum: i64, z: i64) -> None:
+    """Scores s and corrections become the arguments of exp: x - maximum, old maximum - maximum."""
+    stride: i64 = count * 16
+    for v in range(count):
+        top: float = block_top(f, s + v * 16, stride, f[maximum + v], z)
+        f[s + count * 32 + v] = f[maximum + v] - top
+        f[maximum + v] = top
+        subtract(f, s + v * 16, stride, top)
+
+
+def take_weights(f: vec[float], s: i64, count: i64, sums: i64, values: i64, padded: i64) -> None:
+    """Sums and weighted values shrink by the corrections; the weights are added to the sums."""
+    for v in range(count):
+        factor: float = f[s + count * 32 + v]
+        add_weights(f, sums + v * 8, s + v * 16, count * 16, factor)
+        if factor != 1.0:
+            scale_row(f, values + v * padded, padded, factor)
+
+
+def mask_block(f: vec[float], fi: vec[i64], a: i64, block: i64, first: i64, last: i64, s: i64) -> None:
+    """Masks what tokens [first, last) of the tile do not see of the block; s: one kv head's scores."""
+    group: i64 = fi[a + GROUP]
+    for t in range(first, last):
+        position: i64 = fi[a + POSITION] + t
+        low: i64 = clip(first_key(position, fi[a + WINDOW]) - block, 0, 32)
+        high: i64 = clip(position + 1 - block, 0, 32)
+        for g in range(group):
+            mask_scores(f, s + ((t - first) * group + g) * 16, (last - first) * group * 16, low, high)
+
+
+def attend_block(
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
+    a: i64, block: i64, first: i64, last: i64,
+) -> None:  # fmt: skip
+    """Takes the keys [block, block + 32) into the states of the tile's tokens [first, last); all of them see some."""
+    position: i64 = fi[a + POSITION]
+    group: i64 = fi[a + GROUP]
+    padded: i64 = fi[a + PADDED]
+    heads: i64 = fi[a + HEADS]
+    count: i64 = (last - first) * group
+    begin: i64 = clip(first_key(position + first, fi[a + WINDOW]) - block, 0, 32)  # what some token sees of the block
+    end: i64 = clip(position + last - block, 0, 32)
+    whole: i64 = 0  # 1: every token sees all of it
+    if position + first >= block + 31 and first_key(position + last - 1, fi[a + WINDOW]) <= block:
+        whole = 1
+    size: i64 = state_size(fi[a + QUERIES], padded)
+    find_rows(fi, ids, a, block, begin, end)
+    touch_block(fi, cb, a, begin, end, 0)
+    for h in range(heads):
+        s: i64 = fi[a + SCORES] + h * 33 * count
+        for half in range(begin >> 4, (end + 15) >> 4):
+            low: i64 = clip(begin - half * 16, 0, 16)
+            high: i64 = clip(end - half * 16, 0, 16)
+            score_half(
+                f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, first * group, count, s + half * count * 16
+            )  # fmt: skip
+        if whole == 0:
+            mask_block(f, fi, a, block, first, last, s)
+        raise_maximum(f, s, count, fi[a + STATES] + h * size + first * group, fi[a + WORK])
+    exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
+    touch_block(fi, cb, a, begin, end, 1)
+    for h in range(heads):
+        s = fi[a + SCORES] + h * 33 * count
+        sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] + first * group * 8
+        values: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * 9 + first * group * padded
+        take_weights(f, s, count, sums, values, padded)
+        for half in range(begin >> 4, (end + 15) >> 4):
+            low = clip(begin - half * 16, 0, 16)
+            high = clip(end - half * 16, 0, 16)
+            widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
+            value_head(f, fi, a, low, high, count, s + half * count * 16, values)
