@@ -103,7 +103,7 @@ def score_half(
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
     a: i64, h: i64, half: i64, low: i64, high: i64, first: i64, count: i64, s: i64,
 ) -> None:  # fmt: skip
-    """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys; those in [low, high) count."""
+    """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys, right in [low, high)."""
     q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
     if fi[a + DTYPE] == F32 and count == 4 and low == 0 and high == 16 and fi[a + DIM] == fi[a + PADDED]:
         # used once: widened on the way, the ring would cost more
