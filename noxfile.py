@@ -15,7 +15,6 @@ Arguments behind `--` go to the session's program. `nox --usage NAME` prints a s
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path

@@ -34,6 +34,7 @@ class BlasProducts:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.pool: ThreadPoolExecutor | None = None
+        self.process = os.getpid()
 
     def multiply(self, matrix: Matrix, x: Floats, y: Floats, accumulate: bool) -> None:
         """y (n, rows) = x (n, cols) times the matrix transposed, or y += with `accumulate`."""

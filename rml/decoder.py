@@ -1,6 +1,7 @@
 """DecoderLM: one model class for every family; the switches of its config say what differs.
 
-Legend: n tokens of a call, H hidden size, A heads of size D, K kv heads, I FFN width, E experts of width M, V vocabulary.
+Legend: n tokens of a call, H hidden size, A heads of size D, K kv heads, I FFN width, E experts of width M, V
+vocabulary.
 
     x (n, H) ── norm ── q (n, A·D), k, v (n, K·D) ── q/k norm ── rope ── cache ── attend ── output projection ──┐ added
     │                                                                                    [post norm] ──────────┤ to x
@@ -38,7 +39,9 @@ Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
-BLAS_TOKENS = 32  # from here on, numpy's BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
+BLAS_TOKENS = (
+    32  # from here on, numpy's BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
+)
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 
@@ -249,7 +252,8 @@ class DecoderLM:
         out: Logits | None = None,
         taps: TapFunction | None = None,
     ) -> Logits:
-        """Runs n tokens at positions cache.size onward; returns logits (vocab,) of the last, or (n, vocab) with all_logits.
+        """Runs n tokens at positions cache.size onward; returns the logits (vocab,) of the last, or with
+        all_logits (n, vocab).
 
         A prefill and a decode step are the same call. out: a float64 array of that shape to write to. taps: called with
         the name and the values (n, width) of every named activation (`tap_names`), in order; what it returns, if not
@@ -382,7 +386,8 @@ def load(
     """Opens a GGUF file or a Hugging Face directory (config.json and safetensors); weights stay in the mapped files.
 
     threads: ranks that share the work; None takes every available core.
-    dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights by float64.
+    dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights
+        by float64.
     deterministic: also forbids the one exception to "the same bits for any way of cutting the prompt" (BLAS in a long
     prefill through F32, F16 and BF16 matrices).
     Raises BadFile, Unsupported or InvalidArgument, with file, tensor or key, and what to do next.

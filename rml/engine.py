@@ -77,8 +77,9 @@ class Engine:
     def _arguments(self, worker: int, cache: KvCache) -> list[Any]:
         f = self.f
         return [
-            self.program, self.control, self.epochs, self.ids, self.weights, self.weights, f, f, f.view(np.int64), f.view(np.int32),
-            self.h, self.k, self.k, *cache.views, cache.table, worker, self.workers, self.ranks,
+            self.program, self.control, self.epochs, self.ids, self.weights, self.weights,
+            f, f, f.view(np.int64), f.view(np.int32), self.h, self.k, self.k,
+            *cache.views, cache.table, worker, self.workers, self.ranks,
         ]  # fmt: skip
 
     def use_cache(self, cache: KvCache) -> None:

@@ -78,7 +78,7 @@ class Weights:
 
 
 def load_weights(source: WeightSource) -> Weights:
-    """Asks for every tensor of the recipe by its GGUF name, and for no other; all of the file must have been asked for."""
+    """Asks for every tensor of the recipe by its GGUF name, and for no other; nothing of the files may be left over."""
     c = source.config
     embedding = source.matrix("token_embd.weight", c.vocab_size, c.hidden_size)
     head = embedding if c.tied_head else source.matrix("output.weight", c.vocab_size, c.hidden_size)

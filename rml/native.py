@@ -77,7 +77,7 @@ def _inside_bytes(nbytes: int) -> Array:
     raw = bytes(max(nbytes, 2))  # bytes of length 0 and 1 are shared by the interpreter
     memory = (ctypes.c_char * nbytes).from_address(id(raw) + BYTES_HEADER)
     memory.raw_bytes = raw  # type: ignore[attr-defined]
-    return np.frombuffer(memory, np.uint8) if nbytes else np.zeros(0, np.uint8)
+    return np.frombuffer(memoryview(memory).cast("B"), np.uint8) if nbytes else np.zeros(0, np.uint8)
 
 
 def buffer(count: int, dtype: npt.DTypeLike) -> Array:
@@ -277,8 +277,8 @@ def check_convention() -> None:
     good = d.tolist() == expected and e.tolist()[:3] == [-113.0, float(single), float(double)] and result == -110.5
     if not good or kernel("probe.count")(-113) != -113:
         raise KernelsUnavailable(
-            f"{BUILD}: the probe kernel echoed {d.tolist()}, {e.tolist()}, {result} where {expected} was expected: this "
-            "interpreter or librt passes arguments in another way. Reinstall with `pip install --force-reinstall .`"
+            f"{BUILD}: the probe kernel echoed {d.tolist()}, {e.tolist()}, {result} where {expected} was expected: "
+            "this interpreter or librt passes arguments in another way. Reinstall: `pip install --force-reinstall .`"
         )
 
 

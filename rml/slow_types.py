@@ -27,14 +27,13 @@ def without_slow_types(weights: Weights) -> Weights:
 
 
 def _layer(layer: Layer) -> Layer:
-    attention = {name: _matrix(getattr(layer, name)) for name in ("q", "k", "v", "output")}
-    f = layer.ffn
+    q, k, v, output, f = _matrix(layer.q), _matrix(layer.k), _matrix(layer.v), _matrix(layer.output), layer.ffn
     ffn: DenseFfn | MoeFfn
     if isinstance(f, DenseFfn):
         ffn = DenseFfn(_matrix(f.gate), _matrix(f.up), _matrix(f.down))
     else:
         ffn = MoeFfn(_matrix(f.router), _experts(f.gate), _experts(f.up), _experts(f.down))
-    return replace(layer, ffn=ffn, **attention)
+    return replace(layer, q=q, k=k, v=v, output=output, ffn=ffn)
 
 
 def _matrix(matrix: Matrix) -> Matrix:
@@ -56,7 +55,7 @@ def _widen(matrices: list[Matrix]) -> list[Matrix]:
     first = matrices[0]
     warnings.warn(
         f"{first.file.path}: {first.name} is stored as {first.format}, which has no kernel: widened to F32 in "
-        f"{len(matrices) * first.rows * first.cols * 4 / 1e6:.0f} MB of memory. Slow; requantise to a type with a kernel",
+        f"{len(matrices) * first.rows * first.cols * 4 / 1e6:.0f} MB of memory. Slow: requantise it",
         LoadWarning,
         stacklevel=2,
     )

@@ -146,7 +146,7 @@ class Steps:
     def matmul(
         self, matrix: Matrix, x: Region, y: Region, bias: Floats | None = None, accumulate: bool = False
     ) -> None:
-        """y = matrix x (+ bias), or y += with `accumulate`. x has been prepared. No barrier: rows of y are shared alike."""
+        """y = matrix x (+ bias), or y += with `accumulate`; x has been prepared. No barrier: rows are shared alike."""
         self.products.append(Product(len(self.records), matrix, x, y, accumulate))
         a = self._operands(matrix.format)
         start = self.address(matrix.file, matrix.offset)
@@ -190,7 +190,7 @@ class Steps:
     # ----------------------------------------------------------------------------------------------- experts
 
     def route(self, scores: Region, chosen: int, weights: Region, renormalise: bool) -> None:
-        """ids[chosen + t * k:] = the k best experts of each token, f[weights]: their weights; scores become probabilities."""
+        """ids[chosen + t * k:] = the k best experts of each token, f[weights]: theirs; scores become probabilities."""
         self._emit(op.ROUTE, scores.offset, scores.width, chosen, weights.width, weights.offset, renormalise)
 
     def experts_up(self, experts: Experts, x: Region, y: Region, k: int, chosen: int) -> None:
@@ -206,7 +206,8 @@ class Steps:
         a = self._operands(experts.format)
         self._emit(
             op.EXPERTS_DOWN, experts.format.id, self._table(experts), experts.rows, experts.cols,
-            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts), weights.offset,
+            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
+            weights.offset,
         )  # fmt: skip
 
     def _table(self, experts: Experts) -> int:

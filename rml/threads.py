@@ -84,8 +84,8 @@ def _wanted(reference: weakref.ref[Crew], number: int) -> bool:
 class Crew:
     """The threads of workers 1 and up.
 
-    `serve(number)` runs native work and returns when there has been none for a while; `is_idle(number)` tells, under the
-    lock, whether there is none now. `wake` is called after work was published.
+    `serve(number)` runs native work and returns when there has been none for a while; `is_idle(number)` tells, under
+    the lock, whether there is none now. `wake` is called after work was published.
     """
 
     def __init__(self, workers: int, serve: Callable[[int], None], is_idle: Callable[[int], bool]) -> None:

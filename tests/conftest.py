@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import tools  # noqa: E402, F401  moves the checkout to the end of the path
+import tools  # noqa: F401  moves the checkout to the end of the path
 
 
 def pytest_report_header() -> str:

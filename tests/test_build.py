@@ -27,7 +27,7 @@ def test_the_expected_kernels_run() -> None:
     if expected is None:
         pytest.skip("RML_EXPECT is not set: nothing was promised about the kernels")
     assert BUILD.mode == expected
-    assert rml.COMPILED == (expected != "interpreted")
+    assert (expected != "interpreted") == rml.COMPILED
 
 
 def test_installed_files_are_the_checkouts() -> None:
@@ -59,7 +59,7 @@ def test_other_kernels_than_those_built_are_refused(tmp_path: Path, wanted: str)
 
 
 def test_no_build_is_an_error_and_never_a_quiet_fallback(tmp_path: Path) -> None:
-    with pytest.raises(KernelsUnavailable, match="not compiled.*pip install"):
+    with pytest.raises(KernelsUnavailable, match=r"not compiled.*pip install"):
         read_build_info(tmp_path, None)
     assert read_build_info(tmp_path, "interpreted").mode == "interpreted"
 

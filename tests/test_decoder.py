@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,16 +94,17 @@ def test_wrong_tokens_change_nothing(llama: rml.DecoderLM, tokens: list[int], ma
 
 def test_a_wrong_out_or_a_foreign_cache_is_refused(llama: rml.DecoderLM) -> None:
     cache = llama.new_cache(8)
-    for out in (np.zeros(63), np.zeros(64, np.float32), np.zeros((1, 64))):
+    wrong: list[Any] = [np.zeros(63), np.zeros(64, np.float32), np.zeros((1, 64))]
+    for out in wrong:
         with pytest.raises(rml.InvalidArgument, match="out: expected a writable float64"):
             llama.forward([1], cache, out=out)
     other = rml.load(case("qwen3/model.gguf").model, threads=1)
     with pytest.raises(rml.InvalidArgument, match="another model"):
         llama.forward([1], other.new_cache(8))
     assert cache.size == 0
-    out = np.full(64, np.nan)
-    assert llama.forward([1], cache, out=out) is out
-    assert np.isfinite(out).all()
+    right = np.full(64, np.nan)
+    assert llama.forward([1], cache, out=right) is right
+    assert np.isfinite(right).all()
 
 
 def test_a_full_cache_is_an_error_before_anything_is_written(llama: rml.DecoderLM) -> None:
@@ -146,7 +148,12 @@ def test_one_token_steps_allocate_nothing_that_stays(name: str) -> None:
     model.forward(TOKENS, cache, out=out)
     for token in TOKENS[:8]:
         model.forward([token], cache, out=out)
-    arenas = [model.engine.f.ctypes.data, model.engine.h.ctypes.data, model.engine.k.ctypes.data, cache.arena.ctypes.data]
+    arenas = [
+        model.engine.f.ctypes.data,
+        model.engine.h.ctypes.data,
+        model.engine.k.ctypes.data,
+        cache.arena.ctypes.data,
+    ]
     tracemalloc.start()
     for token in TOKENS[:4]:
         model.forward([token], cache, out=out)
@@ -178,7 +185,9 @@ def test_taps_name_every_step_and_change_nothing(name: str) -> None:
     seen: dict[str, Logits] = {}
     tapped = model.forward(TOKENS, model.new_cache(64, "f64"), taps=seen.__setitem__)
     assert list(seen) == model.tap_names()
-    assert {"embed", "blk.0.q_rope", "blk.1.attn_out", "blk.1.o_proj", "blk.1.ffn_out", "final_norm", "logits"} <= set(seen)
+    assert {"embed", "blk.0.q_rope", "blk.1.attn_out", "blk.1.o_proj", "blk.1.ffn_out", "final_norm", "logits"} <= set(
+        seen
+    )
     assert np.abs(plain - tapped).max() < 1e-12
     np.testing.assert_array_equal(seen["logits"][-1], tapped)
 

@@ -81,7 +81,15 @@ def code_without_prose(path: Path) -> str:
 
 
 def test_no_file_asks_for_a_models_name_but_the_config() -> None:
-    allowed = {"config.py", "config_hf.py", "config_gguf.py", "config_keys.py", "tensor_names.py", "pre_tokenizers.py", "tokenizer_files.py"}
+    allowed = {
+        "config.py",
+        "config_hf.py",
+        "config_gguf.py",
+        "config_keys.py",
+        "tensor_names.py",
+        "pre_tokenizers.py",
+        "tokenizer_files.py",
+    }
     for path in (ROOT / "rml").rglob("*.py"):
         if path.name not in allowed:
             found = FAMILIES.findall(code_without_prose(path))

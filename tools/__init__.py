@@ -1,4 +1,4 @@
-"""Command-line tools of the repository, run from its root as `python -m tools.NAME`; each prints its help with `--help`.
+"""Command-line tools of the repository, run from its root as `python -m tools.NAME`; `--help` explains each.
 
 Importing this package puts the checkout behind everything else on the path: the checkout's own rml has no compiled
 kernels, and must not hide the installed one.

@@ -34,7 +34,7 @@ def scale_by(f: vec[float], x: i64, weight: i64, factor: float, out: i64, count:
 
 
 def rms_norm(f: vec[float], x: i64, weight: i64, out: i64, count: i64, eps: float, lane: i64) -> None:
-    """out = x / sqrt(mean(x^2) + eps) * weight over one row of `count` values (Zhang and Sennrich 2019); out may be x."""
+    """out = x / sqrt(mean(x^2) + eps) * weight over a row of `count` values (Zhang and Sennrich 2019). out may be x."""
     mean: float = sum_squares(f, x, count, lane) / float(i32(count))
     scale_by(f, x, weight, 1.0 / math.sqrt(mean + eps), out, count)
 
@@ -81,10 +81,11 @@ def softmax_in_place(f: vec[float], fb: bytes, fi: vec[i64], x: i64, count: i64,
 def choose_experts(
     f: vec[float], probs: i64, experts: i64, ids: vec[i64], chosen: i64, k: i64, weights: i64, renormalise: i64
 ) -> None:
-    """ids[chosen:] = the k most probable experts, ties to the lower id, in rising order of id; f[weights:] their weights.
+    """ids[chosen:] = the k most probable experts, ties to the lower id, in rising order of id; f[weights:] their
+    weights.
 
-    Repeated selection: a taken expert's probability is set to -1, then restored from the weight. A weight is p, or p over the
-    sum of the chosen ones (summed in order of selection) when `renormalise` is 1.
+    Repeated selection: a taken expert's probability is set to -1, then restored from the weight. A weight is p, or
+    p over the sum of the chosen ones (summed in order of selection) when `renormalise` is 1.
     """
     total: float = 0.0
     for slot in range(k):

@@ -13,20 +13,21 @@ BARRIER: Final = 0
 EMBED: Final = 1  # kind, start, cols, row bytes, scale(f), x
 NORM: Final = 2  # x, weight, out, count, eps(f), items per token
 QUANTIZE: Final = 3  # x, cols, group, h, scales, sums, items per token, always as vectors
-MATMUL: Final = 4  # kind, start, rows, cols, int8, x, h, scales, sums, y, y stride, accumulate
-BIAS: Final = 5  # y, bias, rows, y stride
-GLU: Final = 6  # gate, up, count, activation, items per token: gate = act(gate) * up
-ROPE: Final = 7  # x, heads, head dim, table, interleaved
-STORE: Final = 8  # k, v, layer
-ATTEND: Final = 9  # q, out, layer, window, scale(f), shared scratch
-ADD: Final = 10  # x, y, count: x += y
-LAST_ROW: Final = 11  # x, count, target: from here on there is one token, the last
-SOFTCAP: Final = 12  # y, rows, cap(f)
-ROUTE: Final = 13  # scores, experts, chosen(ids), k, weights, renormalise
-EXPERTS_UP: Final = 14  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts
-EXPERTS_DOWN: Final = 15  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts, weights
-FILL: Final = 16  # y, rows, y stride: zero
-FINISH: Final = 17  # out, shared scratch, window: completes a lone token's attention
+ROPE: Final = 4  # x, heads, head dim, table, interleaved
+STORE: Final = 5  # k, v, layer
+ATTEND: Final = 6  # q, out, layer, window, scale(f), shared scratch
+FINISH: Final = 7  # out, shared scratch, window: completes a lone token's attention
+ADD: Final = 8  # x, y, count: x += y
+LAST_ROW: Final = 9  # x, count, target: from here on there is one token, the last
+ROUTE: Final = 10  # scores, experts, chosen(ids), k, weights, renormalise
+ROW_STEPS: Final = 11  # from here on, steps whose output rows are shared among the ranks
+MATMUL: Final = 11  # kind, start, rows, cols, int8, x, h, scales, sums, y, y stride, accumulate
+BIAS: Final = 12  # y, bias, rows, y stride
+GLU: Final = 13  # gate, up, count, activation, items per token: gate = act(gate) * up
+SOFTCAP: Final = 14  # y, rows, cap(f)
+EXPERTS_UP: Final = 15  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts
+EXPERTS_DOWN: Final = 16  # kind, table(ids), rows, cols, int8, x, h, scales, sums, y, k, chosen(ids), experts, weights
+FILL: Final = 17  # y, rows, y stride: zero
 
 SILU: Final = 0
 GELU_TANH: Final = 1

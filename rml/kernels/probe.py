@@ -8,7 +8,9 @@ from mypy_extensions import i16, i32, i64, u8
 
 
 def echo(a: vec[u8], b: vec[i16], c: vec[i32], d: vec[i64], e: vec[float], g: bytes, k: i64, x: float) -> float:
-    """Writes d = (a[1], b[1], c[1], k, reads of g at 0 as i16, i32, i64) and e = (x, reads of g at 8 as f32, f64), returns e[0] + k."""
+    """Writes d = (a[1], b[1], c[1], k, then g at 0 as i16, i32, i64) and e[:3] = (x, g at 8 as f32, f64); returns
+    e[0] + e[3].
+    """
     d[0] = i64(a[1])
     d[1] = i64(b[1])
     d[2] = i64(c[1])

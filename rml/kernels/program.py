@@ -1,7 +1,7 @@
 """Runs a program, the steps of a whole forward pass, on one worker. See opcodes.py for records and control words.
 
-The arenas: `ids` i64; `w` and `wb` the mapped weights; `f`, `fi`, `fw` and `fb` one memory as float64, i64, i32 and bytes;
-`h` i16; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
+The arenas: `ids` i64; `w` and `wb` the mapped weights; `f`, `fi`, `fw` and `fb` one memory as float64, i64, i32 and
+bytes; `h` i16; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
 bytes; `pages` its page table.
 """
 
@@ -42,6 +42,7 @@ from rml.kernels.opcodes import (
     QUANTIZE,
     ROPE,
     ROUTE,
+    ROW_STEPS,
     SCRATCH,
     SCRATCH_STRIDE,
     SOFTCAP,
@@ -160,7 +161,7 @@ def step_of(
     elif op == LAST_ROW:
         if rank == 0:
             tokenwise.last_row(steps, p, n, f)
-    elif op == MATMUL or op == GLU or op == BIAS or op == EXPERTS_UP or op == EXPERTS_DOWN or op == SOFTCAP or op == FILL:
+    elif op >= ROW_STEPS:
         row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb)
     else:
         token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb, cf, cw, ch, cu, cb, pages)
@@ -223,7 +224,8 @@ def serve(
             return i64(0)
         epochs[mine] = work
         late: i64 = run(
-            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages, worker, workers, ranks
-        )
+            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages,
+            worker, workers, ranks,
+        )  # fmt: skip
         if late != 0:
             return i64(2)

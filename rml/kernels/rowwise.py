@@ -127,7 +127,7 @@ def negated(f: vec[float], x: i64, count: i64, out: i64) -> None:
 
 
 def gated(f: vec[float], x: i64, up: i64, count: i64, e: i64) -> None:
-    """x = x / (1 + e) * up: with e = exp(-x) SiLU(x) * up, with e = exp(-2 u) GELU(x) * up, as (1 + tanh u) / 2 = 1 / (1 + e)."""
+    """x = x / (1 + e) * up: SiLU for e = exp(-x); GELU for e = exp(-2 u), since (1 + tanh u) / 2 = 1 / (1 + e)."""
     for j in range(count):
         f[x + j] = f[x + j] / (1.0 + f[e + j]) * f[up + j]
 

@@ -1,7 +1,7 @@
 """Barriers between the workers (threads) that run one program together, spun in native code.
 
-Each worker owns one cache line (8 entries) of `epochs`. This relies on x86's store order: what a worker wrote before its
-epoch is seen by whoever sees the epoch. The waiting loops contain an opaque call that needs no GIL, librt's clock:
+Each worker owns one cache line (8 entries) of `epochs`. This relies on x86's store order: what a worker wrote before
+its epoch is seen by whoever sees the epoch. The waiting loops contain an opaque call that needs no GIL, librt's clock:
 it keeps the load inside the loop and gives the time-out against a dead worker.
 """
 
@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 
 def barrier(epochs: vec[i64], worker: i64, workers: i64, epoch: i64, timeout: float) -> i64:
-    """Publishes `epoch` for this worker and waits for the others'; returns 0, or 1 + the worker that did not come in `timeout` seconds."""
+    """Publishes `epoch`, waits for the others'; returns 0, or 1 + the worker that did not come in `timeout` seconds."""
     epochs[worker * 8] = epoch
     for r in range(workers):
         if epochs[r * 8] < epoch:
