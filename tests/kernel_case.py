@@ -1,0 +1,140 @@
+"""Arenas around one matrix and some activations, and a method for each path of rml/kernels/matmul.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rml import native
+from rml.build_info import BUILD
+from rml.formats import BY_NAME
+
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+
+HALF = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float64)
+QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+SCALES_AT = {
+    "Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2),
+    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+}  # fmt: skip
+EXAMPLES = 3 if BUILD.mode == "interpreted" else 25
+
+
+def random_blocks(rng: np.random.Generator, name: str, count: int, halves: list[int] | None = None) -> Bytes:
+    """(count, bytes) random blocks of a format. f16 scales: from `halves` (bit patterns), else of ordinary size."""
+    stored = BY_NAME[name]
+    raw = rng.integers(0, 256, (count, stored.block_bytes), dtype=np.uint8)
+    for at in SCALES_AT[name]:
+        if halves is None:
+            bits = (rng.standard_normal(count) * 0.01).astype(np.float16).view(np.uint16)
+        else:
+            bits = rng.choice(np.array(halves, np.uint16), count)
+        raw[:, at : at + 2] = bits.view(np.uint8).reshape(count, 2)
+    return raw
+
+
+class Case:
+    """A matrix of `rows` x `cols` weights in the bytes `raw`, and activations x[token][cols]."""
+
+    def __init__(self, name: str, raw: Bytes, rows: int, cols: int, x: Floats) -> None:
+        self.kind, self.rows, self.cols, self.tokens = BY_NAME[name].id, rows, cols, len(x)
+        self.group = BY_NAME[name].activation_group
+        self.groups = cols // self.group if self.group else 0
+        self.parts = cols // (16 if self.group == 256 else 32)
+        tiles = -(-self.tokens // 32)
+        self.w = native.copy(raw.ravel(), np.uint8)
+        self.sizes = {"f": 0, "h": 0, "k": 0}
+        self.half, self.x = self._take("f", 65536), self._take("f", x.size)
+        self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", tiles * 32 * self.groups)
+        self.ystride = rows + 3
+        self.y = self._take("f", self.tokens * self.ystride)
+        self.fs = self._take("f", self._scratch("f"))
+        self.hx, self.tile_h = self._take("h", cols), self._take("h", tiles * 32 * cols)
+        self.hs = self._take("h", max(self._scratch("h"), 272))
+        self.sums, self.tile_sums = self._take("k", self.parts), self._take("k", tiles * 32 * self.parts)
+        self.ks = self._take("k", self._scratch("k"))
+        self.f = native.buffer(self.sizes["f"], np.float64)
+        self.fi = self.f.view(np.int64)
+        self.h, self.k = native.buffer(self.sizes["h"], np.int16), native.buffer(self.sizes["k"], np.int32)
+        self.f[self.half : self.half + 65536] = HALF
+        self.f[self.x : self.x + x.size] = x.ravel()
+
+    def _take(self, arena: str, count: int) -> int:
+        offset = self.sizes[arena]
+        self.sizes[arena] += -(-count // 64) * 64
+        return offset
+
+    def _scratch(self, arena: str) -> int:
+        return int(native.kernel(f"matmul.scratch_{arena}")(self.cols))
+
+    def result(self, token: int = 0) -> Floats:
+        """A copy of the token's row of products."""
+        start = self.y + token * self.ystride
+        return np.array(self.f[start : start + self.rows])
+
+    def round_row(self, token: int) -> tuple[npt.NDArray[np.int16], Floats]:
+        """Rounds one token to int8 and returns its integers and scales."""
+        native.kernel("quantize.quantize_row")(
+            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h, self.hx,
+            self.k, self.sums, self.scale, self.fs,
+        )  # fmt: skip
+        return np.array(self.h[self.hx : self.hx + self.cols]), np.array(self.f[self.scale : self.scale + self.groups])
+
+    def vector(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """matmul.matvec: rows first..last-1 times one token (rounded here when the format wants it)."""
+        if self.group:
+            self.round_row(token)
+        native.kernel("matmul.matvec")(
+            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.h, self.hx,
+            self.k, self.k, self.sums, self.f, self.x + token * self.cols, self.scale, self.half,
+            self.y + token * self.ystride, accumulate, self.hs, self.ks, self.fs,
+        )  # fmt: skip
+        return self.result(token)
+
+    def round_tiles(self) -> None:
+        """Rounds all tokens into tiles."""
+        size = int(native.kernel("quantize.tile_size")(self.cols, self.group))
+        for t in range(-(-self.tokens // 32)):
+            native.kernel("quantize.quantize_tile")(
+                self.f, self.f, self.fi, self.x + t * 32 * self.cols, self.cols, min(32, self.tokens - t * 32),
+                self.cols, self.group, self.h, self.tile_h + t * size, self.k, self.tile_sums + t * self.parts * 32,
+                self.tile_scale + t * self.groups * 32, self.hs, self.fs,
+            )  # fmt: skip
+
+    def tile(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """matmul.tile: rows first..last-1 times all tokens. (tokens, rows)"""
+        self.round_tiles()
+        native.kernel("matmul.tile")(
+            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.tokens,
+            self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale, self.half, self.y, self.ystride,
+            accumulate, self.hs, self.ks, self.fs,
+        )  # fmt: skip
+        return np.stack([self.result(t) for t in range(self.tokens)])
+
+    def exact(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """matmul.exact_rows: rows first..last-1 times all tokens in float64. (tokens, rows)"""
+        native.kernel("matmul.exact_rows")(
+            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.tokens,
+            self.h, self.k, self.k, self.f, self.x, self.cols, self.half, self.y, self.ystride, accumulate,
+            self.hs, self.ks, self.fs,
+        )  # fmt: skip
+        return np.stack([self.result(t) for t in range(self.tokens)])
+
+    def widen(self, row: int = 0) -> Floats:
+        """matmul.widen of one row."""
+        out = self.fs + 32
+        start = row * int(native.kernel("matmul.row_bytes")(self.kind, self.cols))
+        native.kernel("matmul.widen")(
+            self.kind, self.w, self.w, start, self.cols, self.h, self.hs, self.k, self.k, self.ks,
+            self.f, self.half, out,
+        )  # fmt: skip
+        return np.array(self.f[out : out + self.cols])
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two float64 arrays hold the same bits, any NaN equal to any other."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return bool(((a.view(np.int64) == b.view(np.int64)) | (np.isnan(a) & np.isnan(b))).all())
