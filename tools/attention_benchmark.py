@@ -1,12 +1,12 @@
-"""One decode step of a Llama-3-8B layer's attention (32 query heads over 8 kv heads of 128), per context and cache type.
+"""One decode step of a Llama-3-8B layer's attention (32 heads over 8 kv heads of 128), per context and cache type.
 
     python -m tools.attention_benchmark                     512, 4096 and 16384 tokens, all cache types
     python -m tools.attention_benchmark --tokens 4096 --dtypes f32,int8 --rounds 50
     python -m tools.attention_benchmark --layers 8          each round another layer: nothing is left in the caches
 
-One thread, also for BLAS. Beside the kernels, in the same rounds: one plain read of the f32 keys and values, attend_ref
-(the definition, in float64), and the same step in numpy's f32 BLAS, over the cache's own layout ([token][head][channel])
-and over keys and values laid out per head ([head][token][channel]). Every round times each contender once, so what else
+One thread, also for BLAS. Beside the kernels, in the same rounds: one plain read of the f32 keys and values,
+attend_ref (the definition, in float64), and the same step in numpy's f32 BLAS, over the cache's own layout
+([token][head][channel]) and over keys and values laid out per head ([head][token][channel]). Every round times each contender once, so what else
 the machine does hits all alike; the best and the median of the rounds are kept, the first round is burn-in. With two
 ranks, their shares are timed one after the other and the slower one counts.
 
@@ -234,9 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows += setting.rows()
     wrong = [row for row in rows if row["error"] is not None and not row["error"] <= LIMIT]
     for row in wrong:
-        say(
-            f"WRONG: {row['tokens']} tokens, {row['what']}, {row['dtype']}: differs by {row['error']:.1e} from attend_ref"
-        )
+        say(f"WRONG: {row['tokens']} tokens, {row['what']}, {row['dtype']}: {row['error']:.1e} from attend_ref")
     rows = [row for row in rows if row not in wrong]
     head = stamp(threads=1)
     text = f"# One attention step, {HEADS} heads over {KV_HEADS} kv heads of {DIM}\n\n{stamp_text(head)}\n{table(rows)}"
