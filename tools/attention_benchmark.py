@@ -6,9 +6,9 @@
 
 One thread, also for BLAS. Beside the kernels, in the same rounds: one plain read of the f32 keys and values,
 attend_ref (the definition, in float64), and the same step in numpy's f32 BLAS, over the cache's own layout
-([token][head][channel]) and over keys and values laid out per head ([head][token][channel]). Every round times each contender once, so what else
-the machine does hits all alike; the best and the median of the rounds are kept, the first round is burn-in. With two
-ranks, their shares are timed one after the other and the slower one counts.
+([token][head][channel]) and over keys and values laid out per head ([head][token][channel]). Every round times each
+contender once, so what else the machine does hits all alike; the best and the median of the rounds are kept, the first
+round is burn-in. With two ranks, their shares are timed one after the other and the slower one counts.
 
 No speed is printed for a wrong result: each row of the kernels carries its largest difference from attend_ref on what
 that cache holds. Writes a Markdown table and a JSON file of all samples.
