@@ -30,7 +30,9 @@ from rml.tokenizer import Tokenizer
 from rml.tokenizer_files import open_tokenizer
 
 # `rml verify NAME`: the command object, as module:attribute. Modules are imported when their command is used.
-VERIFY_COMMANDS: Final[dict[str, str]] = {}
+VERIFY_COMMANDS: Final[dict[str, str]] = {
+    "determinism": "rml.verify_commands:determinism",
+}
 
 
 class LazyGroup(click.Group):

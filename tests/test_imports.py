@@ -29,9 +29,11 @@ ORDER = [
     ["chat", "memory"],
     ["tokenizer"],
     ["tokenizer_files"],
-    ["generate", "scoring", "inspection"],
-    ["verify"],
+    ["generate", "inspection"],
+    ["model", "scoring"],
+    ["verify_text", "verify_determinism"],
     ["cli_tables", "cli"],
+    ["verify_tables", "verify_commands"],
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 FAMILIES = re.compile(r"\b(llama|mistral|mixtral|qwen\w*|gemma\w*|olmoe?)\b", re.I)
