@@ -5,7 +5,7 @@ model = rml.load("SmolLM2.gguf", threads=2); cache = model.new_cache(2048); logi
 
 from rml.build_info import BUILD
 from rml.config import ModelConfig
-from rml.decoder import DecoderLM, load
+from rml.decoder import DecoderLM
 from rml.errors import (
     BadFile,
     CacheFull,
@@ -16,7 +16,9 @@ from rml.errors import (
     RmlError,
     Unsupported,
 )
+from rml.generate import Sampling
 from rml.kv_cache import KvCache
+from rml.model import LanguageModel, load
 
 COMPILED = BUILD.mode != "interpreted"
 
@@ -31,8 +33,10 @@ __all__ = [
     "InvalidArgument",
     "KernelsUnavailable",
     "KvCache",
+    "LanguageModel",
     "ModelConfig",
     "RmlError",
+    "Sampling",
     "Unsupported",
     "load",
 ]

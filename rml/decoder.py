@@ -15,7 +15,6 @@ forward pass. Barriers stand where a step reads what other ranks wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,7 @@ from rml.rope import Rope
 from rml.slow_types import without_slow_types
 from rml.steps import Address, Product, Steps, Tap
 from rml.threads import choose_ranks
-from rml.weight_source import WeightSource, open_weights
+from rml.weight_source import WeightSource
 
 Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
@@ -210,7 +209,7 @@ def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
 
 
 class DecoderLM:
-    """A loaded model. `load` opens it, `new_cache` gives a memory of keys and values, `forward` runs tokens.
+    """A loaded model. `rml.load` opens it, `new_cache` gives a memory of keys and values, `forward` runs tokens.
 
     A model and its caches serve one caller at a time; several models may live in one process.
     """
@@ -218,7 +217,7 @@ class DecoderLM:
     def __init__(
         self, source: WeightSource, threads: int | None = None, dot: str | None = None, deterministic: bool = False
     ) -> None:
-        """See `load`."""
+        """source: an opened model. The other arguments are those of `rml.load`."""
         if dot not in (None, "int8", "exact"):
             raise InvalidArgument(f'dot={dot!r}: expected "int8" (quantised weights times int8 activations) or "exact"')
         self.weights = source
@@ -378,18 +377,3 @@ class DecoderLM:
             self.engine.install(run.steps, run.half, scratch_sizes(self.config, run.widest))
             self.passes = run
         return run
-
-
-def load(
-    path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
-) -> DecoderLM:
-    """Opens a GGUF file or a Hugging Face directory (config.json and safetensors); weights stay in the mapped files.
-
-    threads: ranks that share the work; None takes every available core.
-    dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights
-        by float64.
-    deterministic: also forbids the one exception to "the same bits for any way of cutting the prompt" (BLAS in a long
-    prefill through F32, F16 and BF16 matrices).
-    Raises BadFile, Unsupported or InvalidArgument, with file, tensor or key, and what to do next.
-    """
-    return DecoderLM(open_weights(path), threads, dot, deterministic)

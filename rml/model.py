@@ -1,0 +1,53 @@
+"""The public face of a model: the decoder with its tokenizer, so that text goes in and text comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from rml.decoder import DecoderLM
+from rml.generate import Generation, Sampling
+from rml.tokenizer import Tokenizer
+from rml.tokenizer_files import open_tokenizer
+from rml.weight_source import open_weights
+
+
+class LanguageModel(DecoderLM):
+    """A DecoderLM that was opened from `path`, with the tokenizer that lies there."""
+
+    def __init__(
+        self, path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
+    ) -> None:
+        """See `load`."""
+        super().__init__(open_weights(path), threads, dot, deterministic)
+        self.path = Path(path)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the file or directory, read when first asked for."""
+        return open_tokenizer(self.path)
+
+    def generate(
+        self, prompt: str | Sequence[int], max_tokens: int = 128, sampling: Sampling | None = None
+    ) -> Iterator[str]:
+        """Pieces of the text that continues `prompt`, as they become certain; greedy unless `sampling` says otherwise.
+
+        Ends at an end token, after `max_tokens`, or when the context is full. Raises InvalidArgument for an empty prompt.
+        """
+        return iter(Generation(self, self.tokenizer, prompt, max_tokens=max_tokens, sampling=sampling))
+
+
+def load(
+    path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
+) -> LanguageModel:
+    """Opens a GGUF file or a Hugging Face directory (config.json and safetensors); weights stay in the mapped files.
+
+    threads: ranks that share the work; None takes every available core.
+    dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights by
+        float64.
+    deterministic: also forbids the one exception to "the same bits for any way of cutting the prompt": BLAS in a long
+        prefill of a model of F32, F16 and BF16 matrices.
+    Raises BadFile, Unsupported or InvalidArgument, with file, tensor or key, and what to do next.
+    """
+    return LanguageModel(path, threads, dot, deterministic)
