@@ -8,7 +8,8 @@ One thread, also for BLAS. Beside the kernels, in the same rounds: one plain rea
 attend_ref (the definition, in float64), and the same step in numpy's f32 BLAS, over the cache's own layout
 ([token][head][channel]) and over keys and values laid out per head ([head][token][channel]). Every round times each
 contender once, so what else the machine does hits all alike; the best and the median of the rounds are kept, the first
-round is burn-in. With two ranks, their shares are timed one after the other and the slower one counts.
+round is burn-in. Timed is the thread's processor time, which on an idle machine is the time on the clock, and on a busy
+one leaves out the waiting. With two ranks, their shares are timed one after the other and the slower one counts.
 
 No speed is printed for a wrong result: each row of the kernels carries its largest difference from attend_ref on what
 that cache holds. Writes a Markdown table and a JSON file of all samples.
@@ -48,9 +49,9 @@ class Contender:
     samples: list[float] = field(default_factory=list)
 
     def time_once(self, layer: int) -> None:
-        start = time.perf_counter()
+        start = time.thread_time()
         self.run(layer)
-        self.samples.append(time.perf_counter() - start)
+        self.samples.append(time.thread_time() - start)
 
     @property
     def best(self) -> float:
@@ -172,9 +173,9 @@ class Shares(Contender):
         assert isinstance(self.run, Steps)
         seconds = []
         for part in self.run.layers[layer]:
-            start = time.perf_counter()
+            start = time.thread_time()
             part()
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.thread_time() - start)
         self.samples.append(max(seconds[:2]) + max(seconds[2:]))
 
 
