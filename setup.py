@@ -48,6 +48,7 @@ COMPILED = {
     "rml/kernels/cache_rows.py": "writes keys and values into the cache",
     "rml/kernels/cache_read.py": "reads cache rows as float64",
     "rml/kernels/attend_scores.py": "scores of queries and sixteen keys",
+    "rml/kernels/attend_scores_f32.py": "the same on f32 keys in place",
     "rml/kernels/attend_values.py": "weighted sums of value rows",
     "rml/kernels/attend_state.py": "the frame and the states of attention",
     "rml/kernels/attend_block.py": "one block of keys taken into the states",
@@ -59,10 +60,14 @@ COMPILED = {
     "rml/kernels/program.py": "runs the steps of a whole forward pass",
 }
 
+# Files whose loops want vectors as wide as their narrowest type, not their widest: sums of i16 products then fill 512 bits.
+WIDE = ("k_tile",)
+WIDE_FLAGS = ("-mllvm", "-vectorizer-maximize-bandwidth=true")  # clang's
+
 # Instruction sets that a compiler may use on its own, and their names in /proc/cpuinfo.
 CPU_FLAGS = {
-    "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm", "BMI": "bmi1",
-    "BMI2": "bmi2",
+    "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm",
+    "BMI": "bmi1", "BMI2": "bmi2",
     "AVX": "avx", "AVX2": "avx2", "FMA": "fma", "F16C": "f16c", "AVXVNNI": "avx_vnni", "GFNI": "gfni",
     "AVX512F": "avx512f", "AVX512BW": "avx512bw", "AVX512VL": "avx512vl", "AVX512DQ": "avx512dq",
     "AVX512CD": "avx512cd", "AVX512IFMA": "avx512ifma",
@@ -78,8 +83,8 @@ def release(c: str) -> str:
     Seven rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
     pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible error, becomes
     false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the item of a vec[u8] is
-    no C character, which may alias everything and would guard each loop that writes other types (so what a kernel writes
-    as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not an exception; a call of a
+    no C character, which may alias everything and would guard each loop that writes other types (what a kernel writes as
+    bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not an exception; a call of a
     kernel that returns nothing cannot have failed. And reads through `bytes` lose their bounds test. As many tests are
     rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
@@ -188,10 +193,15 @@ class BuildExt(build_ext):
         from concurrent.futures import ThreadPoolExecutor
 
         compile_one = self.compiler.compile
+        clang = "clang" in str(about.get("compiler"))
+
+        def compile_file(source: str, extra_postargs: list[str], **options: object) -> list[str]:
+            wide = clang and source.removesuffix(".c").endswith(WIDE)
+            return compile_one([source], extra_postargs=[*extra_postargs, *(WIDE_FLAGS if wide else ())], **options)
 
         def compile_all(sources: list[str], **options: object) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-                parts = [pool.submit(compile_one, [source], **options) for source in sources]
+                parts = [pool.submit(compile_file, source, **options) for source in sources]
                 return [name for part in parts for name in part.result()]
 
         self.compiler.compile = compile_all

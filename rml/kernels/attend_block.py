@@ -9,7 +9,8 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.attend_scores import partial_scores_1, partial_scores_4, partial_scores_4_f32, sum_partials
+from rml.kernels.attend_scores import partial_scores_1, partial_scores_4, sum_partials
+from rml.kernels.attend_scores_f32 import partial_scores_4_f32
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,

@@ -6,15 +6,11 @@ in memory order; and a ring that does not fit the nearest cache beside the queri
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.strings import read_f32_le, read_f64_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.cache_rows import F16, F32, F64
-
-RING: Final = 16  # rows widened together; page_size is a multiple of it
 
 
 def touch(cb: bytes, start: i64, words: i64) -> i64:
