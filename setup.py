@@ -17,6 +17,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -60,7 +61,7 @@ COMPILED = {
     "rml/kernels/program.py": "runs the steps of a whole forward pass",
 }
 
-# Files whose loops want vectors as wide as their narrowest type, not their widest: sums of i16 products then fill 512 bits.
+# Files whose loops want vectors as wide as their narrowest type, not their widest: sums of i16 products fill 512 bits.
 WIDE = ("k_tile",)
 WIDE_FLAGS = ("-mllvm", "-vectorizer-maximize-bandwidth=true")  # clang's
 
@@ -195,11 +196,11 @@ class BuildExt(build_ext):
         compile_one = self.compiler.compile
         clang = "clang" in str(about.get("compiler"))
 
-        def compile_file(source: str, extra_postargs: list[str], **options: object) -> list[str]:
+        def compile_file(source: str, extra_postargs: list[str], **options: Any) -> list[str]:
             wide = clang and source.removesuffix(".c").endswith(WIDE)
             return compile_one([source], extra_postargs=[*extra_postargs, *(WIDE_FLAGS if wide else ())], **options)
 
-        def compile_all(sources: list[str], **options: object) -> list[str]:
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                 parts = [pool.submit(compile_file, source, **options) for source in sources]
                 return [name for part in parts for name in part.result()]
