@@ -81,13 +81,13 @@ CPU_FLAGS = {
 def release(c: str) -> str:
     """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
 
-    Seven rewrites: the first test of each index becomes true (its failure leads to index + len, then to IndexError);
-    pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible error, becomes
-    false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the item of a vec[u8] is
-    no C character, which may alias everything and would guard each loop that writes other types (what a kernel writes as
-    bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not an exception; a call of a
-    kernel that returns nothing cannot have failed. And reads through `bytes` lose their bounds test. As many tests are
-    rewritten as there are IndexErrors and ZeroDivisionErrors.
+    Seven rewrites: the first test of each index becomes true (its failure leads to index + len, then to
+    IndexError); pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible
+    error, becomes false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the
+    item of a vec[u8] is no C character, which may alias everything and would guard each loop that writes other
+    types (what a kernel writes as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not
+    an exception; a call of a kernel that returns nothing cannot have failed. And reads through `bytes` lose their
+    bounds test. As many tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")
     checks = 0
@@ -198,7 +198,9 @@ class BuildExt(build_ext):
 
         def compile_file(source: str, extra_postargs: list[str], **options: Any) -> list[str]:
             wide = clang and source.removesuffix(".c").endswith(WIDE)
-            return compile_one([source], extra_postargs=[*extra_postargs, *(WIDE_FLAGS if wide else ())], **options)
+            flags = [*extra_postargs, *(WIDE_FLAGS if wide else ())]
+            objects: list[str] = compile_one([source], extra_postargs=flags, **options)
+            return objects
 
         def compile_all(sources: list[str], **options: Any) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
