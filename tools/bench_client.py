@@ -37,6 +37,7 @@ class Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
+            bufsize=0,  # nothing may be left to write when the process is gone
             cwd=ROOT,
             env=environment,
         )

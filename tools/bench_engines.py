@@ -11,6 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -184,7 +185,10 @@ class Transformers:
 
 @dataclass(frozen=True)
 class EngineKind:
-    """What can be timed. packages: distribution names that it needs; opens: "file" (GGUF), "directory", or both.
+    """What can be timed. packages: import names that it needs; opens: "file" (GGUF), "directory", or both.
+
+    steps, loads: how many decode steps a sample has, and how many loads are timed, at most: slow engines would take all
+    the time of the run, and need no more to be told apart.
 
     kl_limit: how far (KL divergence, nats) its logits may be from exact ones before its speed is of no interest. The
     limits are for one position each, and catch wrong arithmetic; they do not rank right arithmetics.
@@ -195,22 +199,19 @@ class EngineKind:
     packages: tuple[str, ...]
     kl_limit: float
     opens: tuple[str, ...] = ("file", "directory")
+    steps: int = 1000
+    loads: int = 1000
 
 
 YARDSTICK = "rml exact"
+TORCH = ("torch", "transformers")
 KINDS = {
     kind.name: kind
     for kind in (
         EngineKind("rml", Rml, (), 0.1),  # int8 activations: 0.001 to 0.02 on real checkpoints
         EngineKind("llama.cpp", LlamaCpp, ("llama_cpp",), 0.1, ("file",)),  # the same
-        EngineKind(
-            "transformers f32", lambda p, t, c: Transformers(p, t, c, "float32"), ("torch", "transformers"), 1e-4,
-            ("directory",),
-        ),
-        EngineKind(
-            "transformers bf16", lambda p, t, c: Transformers(p, t, c, "bfloat16"), ("torch", "transformers"), 0.2,
-            ("directory",),
-        ),
-        EngineKind(YARDSTICK, lambda p, t, c: Rml(p, t, c, exact=True), (), 0.0),
+        EngineKind("transformers f32", partial(Transformers, dtype="float32"), TORCH, 1e-4, ("directory",), 8, 1),
+        EngineKind("transformers bf16", partial(Transformers, dtype="bfloat16"), TORCH, 0.2, ("directory",), 8, 1),
+        EngineKind(YARDSTICK, partial(Rml, exact=True), (), 0.0),
     )
-}  # fmt: skip
+}

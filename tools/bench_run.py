@@ -22,7 +22,7 @@ from tools.bench_client import Client, WorkerFailed
 from tools.bench_engines import KINDS, YARDSTICK
 from tools.bench_machine import Bandwidth, forget, warm
 from tools.bench_plan import BASE, Case, reason_to_skip
-from tools.bench_stamp import Verdict, judge, read
+from tools.bench_stamp import CLOSE_CALL, Verdict, judge, lead, read
 from tools.bench_worker import prompt_length
 from tools.comparison import Logits
 from tools.fetch_real_models import store_dir
@@ -40,7 +40,7 @@ class Settings:
     engines: tuple[str, ...]
     threads: tuple[int, ...]
     rounds: int = 7
-    seconds: float = 6.0
+    seconds: float = 4.0
     loads: int = 3
 
 
@@ -130,13 +130,13 @@ def measure_loads(place: Place, settings: Settings, want: dict[int, dict[str, Lo
     for what in ("load cold", "load warm"):
         seconds: dict[str, list[float]] = {engine: [] for engine in place.runnable(settings)}
         rows = {engine: row(case, engine, threads, what, 1, unit="s", count=1) for engine in seconds}
-        for _ in range(settings.loads):
+        for turn in range(settings.loads):
             for engine in list(seconds):
-                if "note" not in rows[engine]:
+                if "note" not in rows[engine] and turn < KINDS[engine].loads:
                     load_once(place, engine, threads, what == "load cold", rows[engine], seconds[engine], scratch)
                     judge_load(rows[engine], want, scratch)
         for engine, found in rows.items():
-            yield finish(found, seconds[engine], lambda s: statistics.median(s))
+            yield finish(found, seconds[engine])
 
 
 def load_once(
@@ -178,12 +178,13 @@ def stamp_row(found: Row, verdict: Verdict) -> None:
         found["note"] = f"wrong logits: {verdict.wrong}"
 
 
-def finish(found: Row, samples: Sequence[float], value: Callable[[Sequence[float]], float]) -> Row:
-    """Adds the samples (seconds) and what they come to; a row with a note has no speed."""
+def finish(found: Row, samples: Sequence[float]) -> Row:
+    """Adds the samples (seconds) and their median, as time or speed; a row with a note has no figure."""
     if "note" not in found and samples:
         found["samples"] = [round(sample, 6) for sample in samples]
-        found["value"] = value(samples)
-        found["spread"] = (max(samples) - min(samples)) / 2 / statistics.median(samples)
+        middle = statistics.median(samples)
+        found["value"] = found["count"] / middle if found["unit"] == "tokens/s" else middle
+        found["spread"] = (max(samples) - min(samples)) / 2 / middle
     return found
 
 
@@ -217,8 +218,7 @@ class Group:
         """One measurement on every engine."""
         want = self.want[prompt_length(what, n)]
         feed = [int(token) for token in want["tokens"][:-1]]
-        count = n if what == "prefill" else len(feed) - 1
-        rows = {e: row(self.place.case, e, self.threads, what, n, unit="tokens/s", count=count) for e in self.clients}
+        rows = {engine: self.empty_row(engine, what, n, len(feed)) for engine in self.clients}
         for engine, found in rows.items():
             self.burn(engine, found, want, feed)
         samples: dict[str, list[float]] = {engine: [] for engine in rows}
@@ -226,16 +226,22 @@ class Group:
         while turn < self.settings.rounds:
             order = [engine for engine in rows if "note" not in rows[engine]]
             for engine in order[turn % max(len(order), 1) :] + order[: turn % max(len(order), 1)]:
-                self.sample(engine, rows[engine], feed, samples[engine])
+                self.sample(engine, rows[engine], want, samples[engine])
             turn += 1
             if turn >= MIN_ROUNDS and time.monotonic() - start > self.settings.seconds:
                 break
         for engine, found in rows.items():
-            finish(found, samples[engine], lambda seconds: count / statistics.median(seconds))
+            finish(found, samples[engine])
             if "value" in found and samples.get(BASE) and "note" not in rows[BASE]:
                 pairs = zip(samples[BASE], samples[engine], strict=True)
-                found["ratio"] = statistics.median(base / mine for base, mine in pairs)
+                per_token = statistics.median(base / mine for base, mine in pairs)
+                found["ratio"] = per_token * found["count"] / rows[BASE]["count"]
             yield found
+
+    def empty_row(self, engine: str, what: str, n: int, steps: int) -> Row:
+        """A speed's row before it is measured; count: the tokens whose time a sample is."""
+        count = n if what == "prefill" else min(steps, KINDS[engine].steps + 1) - 1
+        return row(self.place.case, engine, self.threads, what, n, unit="tokens/s", count=count)
 
     def burn(self, engine: str, found: Row, want: dict[str, Logits], feed: list[int]) -> None:
         """The untimed run and its verdict."""
@@ -248,20 +254,22 @@ class Group:
             return
         verdict = judge(want, read(str(self.scratch)), answer["tokens"], KINDS[engine].kl_limit)
         stamp_row(found, verdict)
-        found["expect"] = answer["tokens"][0] if found["what"] == "prefill" else answer["tokens"][-1]
         if verdict.wrong:
             self.wrong.add(engine)
 
-    def sample(self, engine: str, found: Row, feed: list[int], samples: list[float]) -> None:
-        """One timed run. It must end with the token that the judged run ended with."""
+    def sample(self, engine: str, found: Row, want: dict[str, Logits], samples: list[float]) -> None:
+        """One timed run. It must end with the token that the judged run had there, or with one as likely."""
         time.sleep(REST)
+        fed = 0 if found["what"] == "prefill" else found["count"] + 1
+        feed = [int(token) for token in want["tokens"][:fed]]
         try:
             answer = self.clients[engine].ask("time", what=found["what"], n=found["n"], feed=feed)
         except WorkerFailed as error:
             found["note"] = f"failed: {error}"
             return
-        if answer["top"] != found["expect"]:
-            found["note"] = f"wrong logits: ended with token {answer['top']}, untimed with {found['expect']}"
+        judged, top = found["stamp"]["tokens"][fed], answer["top"]
+        if top != judged and lead(want, fed, top) > CLOSE_CALL * found["stamp"]["max_abs"]:
+            found["note"] = f"wrong logits: ended with token {top}, untimed with {judged}"
             self.wrong.add(engine)
             return
         seconds = answer["seconds"]
@@ -309,7 +317,6 @@ def measure_speed(
                 say(f"{threads} thread{'s' * (threads > 1)}, {what} {n}")
                 bandwidth.sample()
                 for found in group.cell(what, n):
-                    found.pop("expect", None)
                     yield found | {"settings": group.settings_text[found["engine"]]}
             bandwidth.sample()
             yield from group.memory()

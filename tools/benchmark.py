@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=None, metavar="N", help="samples of each row, at most (default 7)"
     )
-    parser.add_argument("--seconds", type=float, default=6.0, help="per row of all engines; at least 3 rounds are run")
+    parser.add_argument("--seconds", type=float, default=4.0, help="per row of all engines; at least 3 rounds are run")
     parser.add_argument("--no-load", action="store_true", help="leave the times of loading out")
     parser.add_argument(
         "--output", type=Path, default=None, metavar="STEM", help="where to: STEM.json, STEM.md, STEM.png"
