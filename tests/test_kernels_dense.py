@@ -7,12 +7,13 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_case import EXAMPLES, HALF, Bytes, Case, Floats, same_bits
 from tolerances import KERNEL_PRODUCT
 
 from rml import native
+from rml.build_info import BUILD
+from tools.kernel_case import HALF, Bytes, Case, Floats, same_bits
 
-few = settings(max_examples=EXAMPLES, deadline=None)
+few = settings(max_examples=3 if BUILD.mode == "interpreted" else 25, deadline=None)
 
 
 def stored(name: str, values: Floats) -> tuple[Bytes, Floats]:

@@ -8,10 +8,11 @@ import plain_quants
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_case import EXAMPLES, QUANTISED, Bytes, Case, Floats, random_blocks, same_bits
 from tolerances import KERNEL_PRODUCT
 
+from rml.build_info import BUILD
 from rml.formats import BY_NAME
+from tools.kernel_case import QUANTISED, Bytes, Case, Floats, random_blocks, same_bits
 
 # f16 bit patterns: zeros, subnormals of both signs, smallest and largest normal numbers, ordinary ones, -113.0
 HARD = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x2E66, 0xAE66, 0xD710, 0x3C00]
@@ -20,7 +21,7 @@ NOT_FINITE = [0x7C00, 0xFC00, 0x7E00, 0xFE01]
 formats = pytest.mark.parametrize("name", QUANTISED)
 hard_scales = st.lists(st.one_of(st.sampled_from(HARD), st.integers(0, 65535)), min_size=1, max_size=4)
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=EXAMPLES, deadline=None)
+few = settings(max_examples=3 if BUILD.mode == "interpreted" else 25, deadline=None)
 
 
 def make(name: str, seed: int, halves: list[int] | None, rows: int = 3, blocks: int = 2, tokens: int = 1) -> Case:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rml import native
-from rml.build_info import BUILD
 from rml.formats import BY_NAME
 
 Floats = npt.NDArray[np.float64]
@@ -20,7 +20,6 @@ SCALES_AT = {
     "Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2),
     "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
 }  # fmt: skip
-EXAMPLES = 3 if BUILD.mode == "interpreted" else 25
 
 
 def random_blocks(rng: np.random.Generator, name: str, count: int, halves: list[int] | None = None) -> Bytes:
@@ -37,43 +36,52 @@ def random_blocks(rng: np.random.Generator, name: str, count: int, halves: list[
 
 
 class Case:
-    """A matrix of `rows` x `cols` weights in the bytes `raw`, and activations x[token][cols]."""
+    """A matrix of `rows` x `cols` weights in the bytes `raw`, and activations x[token][cols].
 
-    def __init__(self, name: str, raw: Bytes, rows: int, cols: int, x: Floats) -> None:
+    `ranks` threads may work on it at once, each with scratch of its own: `calls` gives their prepared calls.
+    """
+
+    def __init__(self, name: str, raw: Bytes, rows: int, cols: int, x: Floats, ranks: int = 1) -> None:
         self.kind, self.rows, self.cols, self.tokens = BY_NAME[name].id, rows, cols, len(x)
         self.group = BY_NAME[name].activation_group
         self.groups = cols // self.group if self.group else 0
         self.parts = cols // (16 if self.group == 256 else 32)
-        tiles = -(-self.tokens // 32)
+        self.tiles = -(-self.tokens // 32)
+        self.ystride = rows + 3
         self.w = native.copy(raw.ravel(), np.uint8)
         self.sizes = {"f": 0, "h": 0, "k": 0}
-        self.half, self.x = self._take("f", 65536), self._take("f", x.size)
-        self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", tiles * 32 * self.groups)
-        self.ystride = rows + 3
-        self.y = self._take("f", self.tokens * self.ystride)
-        self.fs = self._take("f", self._scratch("f"))
-        self.hx, self.tile_h = self._take("h", cols), self._take("h", tiles * 32 * cols)
-        self.hs = self._take("h", max(self._scratch("h"), 272))
-        self.sums, self.tile_sums = self._take("k", self.parts), self._take("k", tiles * 32 * self.parts)
-        self.ks = self._take("k", self._scratch("k"))
+        self._lay_out(ranks)
         self.f = native.buffer(self.sizes["f"], np.float64)
         self.fi = self.f.view(np.int64)
         self.h, self.k = native.buffer(self.sizes["h"], np.int16), native.buffer(self.sizes["k"], np.int32)
         self.f[self.half : self.half + 65536] = HALF
         self.f[self.x : self.x + x.size] = x.ravel()
 
+    def _lay_out(self, ranks: int) -> None:
+        lanes = self.tiles * 32
+        self.half, self.x = self._take("f", 65536), self._take("f", self.tokens * self.cols)
+        self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", lanes * self.groups)
+        self.y = self._take("f", self.tokens * self.ystride)
+        self.hx, self.tile_h = self._take("h", self.cols), self._take("h", lanes * self.cols)
+        self.sums, self.tile_sums = self._take("k", self.parts), self._take("k", lanes * self.parts)
+        sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hkf"}
+        sizes["h"] = max(sizes["h"], 272)
+        self.scratch = [[self._take(arena, sizes[arena]) for arena in "hkf"] for _ in range(ranks)]
+        self.hs, self.ks, self.fs = self.scratch[0]
+
     def _take(self, arena: str, count: int) -> int:
         offset = self.sizes[arena]
         self.sizes[arena] += -(-count // 64) * 64
         return offset
 
-    def _scratch(self, arena: str) -> int:
-        return int(native.kernel(f"matmul.scratch_{arena}")(self.cols))
-
     def result(self, token: int = 0) -> Floats:
         """A copy of the token's row of products."""
         start = self.y + token * self.ystride
         return np.array(self.f[start : start + self.rows])
+
+    def results(self) -> Floats:
+        """(tokens, rows)"""
+        return np.stack([self.result(t) for t in range(self.tokens)])
 
     def round_row(self, token: int) -> tuple[npt.NDArray[np.int16], Floats]:
         """Rounds one token to int8 and returns its integers and scales."""
@@ -83,48 +91,57 @@ class Case:
         )  # fmt: skip
         return np.array(self.h[self.hx : self.hx + self.cols]), np.array(self.f[self.scale : self.scale + self.groups])
 
-    def vector(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
-        """matmul.matvec: rows first..last-1 times one token (rounded here when the format wants it)."""
-        if self.group:
-            self.round_row(token)
-        native.kernel("matmul.matvec")(
-            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.h, self.hx,
-            self.k, self.k, self.sums, self.f, self.x + token * self.cols, self.scale, self.half,
-            self.y + token * self.ystride, accumulate, self.hs, self.ks, self.fs,
-        )  # fmt: skip
-        return self.result(token)
-
     def round_tiles(self) -> None:
         """Rounds all tokens into tiles."""
         size = int(native.kernel("quantize.tile_size")(self.cols, self.group))
-        for t in range(-(-self.tokens // 32)):
+        for t in range(self.tiles):
             native.kernel("quantize.quantize_tile")(
                 self.f, self.f, self.fi, self.x + t * 32 * self.cols, self.cols, min(32, self.tokens - t * 32),
                 self.cols, self.group, self.h, self.tile_h + t * size, self.k, self.tile_sums + t * self.parts * 32,
                 self.tile_scale + t * self.groups * 32, self.hs, self.fs,
             )  # fmt: skip
 
-    def tile(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
-        """matmul.tile: rows first..last-1 times all tokens. (tokens, rows)"""
-        self.round_tiles()
-        native.kernel("matmul.tile")(
-            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.tokens,
-            self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale, self.half, self.y, self.ystride,
-            accumulate, self.hs, self.ks, self.fs,
+    def call(
+        self, path: str, first: int, last: int, token: int = 0, accumulate: bool = False, rank: int = 0
+    ) -> Callable[[], Any]:
+        """A prepared call for rows first..last-1: "vector" (one token), "tile" or "exact" (all tokens)."""
+        hs, ks, fs = self.scratch[rank]
+        head = (self.kind, self.w, self.w, 0, first, last, self.cols)
+        if path == "vector":
+            return native.kernel("matmul.matvec").prepare(
+                *head, self.h, self.hx, self.k, self.k, self.sums, self.f, self.x + token * self.cols, self.scale,
+                self.half, self.y + token * self.ystride, accumulate, hs, ks, fs,
+            )  # fmt: skip
+        if path == "tile":
+            return native.kernel("matmul.tile").prepare(
+                *head, self.tokens, self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale, self.half,
+                self.y, self.ystride, accumulate, hs, ks, fs,
+            )  # fmt: skip
+        return native.kernel("matmul.exact_rows").prepare(
+            *head, self.tokens, self.h, self.k, self.k, self.f, self.x, self.cols, self.half, self.y, self.ystride,
+            accumulate, hs, ks, fs,
         )  # fmt: skip
-        return np.stack([self.result(t) for t in range(self.tokens)])
+
+    def vector(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """Rows first..last-1 times one token, rounded here when the format wants it. (rows,)"""
+        if self.group:
+            self.round_row(token)
+        self.call("vector", first, self.rows if last is None else last, token, accumulate)()
+        return self.result(token)
+
+    def tile(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """Rows first..last-1 times all tokens, rounded into tiles here. (tokens, rows)"""
+        self.round_tiles()
+        self.call("tile", first, self.rows if last is None else last, accumulate=accumulate)()
+        return self.results()
 
     def exact(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
-        """matmul.exact_rows: rows first..last-1 times all tokens in float64. (tokens, rows)"""
-        native.kernel("matmul.exact_rows")(
-            self.kind, self.w, self.w, 0, first, self.rows if last is None else last, self.cols, self.tokens,
-            self.h, self.k, self.k, self.f, self.x, self.cols, self.half, self.y, self.ystride, accumulate,
-            self.hs, self.ks, self.fs,
-        )  # fmt: skip
-        return np.stack([self.result(t) for t in range(self.tokens)])
+        """Rows first..last-1 times all tokens in float64. (tokens, rows)"""
+        self.call("exact", first, self.rows if last is None else last, accumulate=accumulate)()
+        return self.results()
 
     def widen(self, row: int = 0) -> Floats:
-        """matmul.widen of one row."""
+        """One row in float64."""
         out = self.fs + 32
         start = row * int(native.kernel("matmul.row_bytes")(self.kind, self.cols))
         native.kernel("matmul.widen")(
