@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rml.build_info import BuildInfo
 from rml.weight_source import open_weights
 from tools import bench_models, bench_plan, bench_run, benchmark, compare_bench
 from tools.bench_client import Client, WorkerFailed
@@ -507,6 +508,17 @@ def test_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "rml / llama.cpp" in text
     assert "goals" in text
+
+
+def test_command_line(models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert benchmark.main(["--models", "nope"]) == 2
+    assert "unknown model 'nope'" in capsys.readouterr().err
+    assert benchmark.main(["--list"]) == 0
+    assert "random-tinyllama-q8_0" in capsys.readouterr().out
+    monkeypatch.setattr("rml.build_info.BUILD", BuildInfo("interpreted"))
+    assert benchmark.main(["--quick"]) == 2
+    assert "their speed means nothing" in capsys.readouterr().err
+    assert benchmark.parse(["--quick"]).engines == ["rml", "llama.cpp", "transformers f32"]
 
 
 def test_every_engine_has_a_limit() -> None:

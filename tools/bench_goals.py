@@ -16,6 +16,11 @@ FROM_MEMORY = ("random-tinyllama-q8_0", "random-tinyllama-q4_0")
 BF16 = "random-smollm2-bf16"
 
 
+def label(found: Row) -> str:
+    """What a row measures: the number of tokens is part of it where it was chosen."""
+    return f"{found['what']} {found['n']}" if found["what"] in ("prefill", "decode") else str(found["what"])
+
+
 class Results:
     """The rows that have a value, by what they are."""
 
@@ -25,10 +30,9 @@ class Results:
 
     def of(self, engine: str, what: str, models: Sequence[str] = ()) -> Iterator[tuple[str, Row]]:
         """Rows of an engine, with words for where they were measured; of all models without a list."""
-        for (model, who, threads, kind, n), found in self.rows.items():
+        for (model, who, threads, kind, _), found in self.rows.items():
             if who == engine and kind == what and (not models or model in models):
-                place = f"{model}, {what}{f' {n}' if n else ''}, {threads} thread{'s' * (threads > 1)}"
-                yield place, found
+                yield f"{model}, {label(found)}, {threads} thread{'s' * (threads > 1)}", found
 
     def twin(self, found: Row, **changes: Any) -> Row | None:
         """The same measurement with another engine, number of threads or context."""

@@ -85,6 +85,7 @@ def quick(case: Case) -> Case:
     return replace(case, prompts=case.prompts[:2], contexts=(*case.contexts[:1], 64), steps=4)
 
 
+QUICK_ENGINES = ENGINES[:3]
 QUICK_MODELS = ("smollm2-135m-instruct-q4_1", "random-tinyllama-2-layers-q8_0")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench_goals import GOALS, Results, weight_bytes
+from tools.bench_goals import GOALS, Results, label, weight_bytes
 from tools.bench_plots import plot_contexts, plot_roofline
 from tools.report import markdown_table, number_text, stamp_text, write_json, write_text
 
@@ -40,11 +40,6 @@ def engines_of(head: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
 def models_of(rows: Sequence[Row]) -> list[str]:
     """The models, in the order of the rows."""
     return list(dict.fromkeys(found["model"] for found in rows))
-
-
-def label(found: Row) -> str:
-    """What a row measures: the number of tokens is part of it where it was chosen."""
-    return f"{found['what']} {found['n']}" if found["what"] in ("prefill", "decode") else str(found["what"])
 
 
 def value_text(found: Row | None) -> str:

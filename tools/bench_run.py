@@ -9,6 +9,7 @@ threads and brings back what the other engines drove out of the caches.
 from __future__ import annotations
 
 import hashlib
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -93,24 +94,31 @@ def yardstick(place: Place, threads: int, say: Say) -> dict[int, dict[str, Logit
 
     They take longer than the measurement, so they are kept in the cache, under everything they depend on.
     """
-    case = place.case
+    case, folder, source = place.case, store_dir() / "yardsticks", source_hash()[:12]
     status = case.path.stat()
-    parts = [source_hash(), case.path.name, status.st_size, status.st_mtime_ns, place.ids, case.probes()]
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-    folder = store_dir() / "yardsticks"
-    files = {n: folder / f"{key}-{n}.npz" for n in case.probes()}
-    missing = {n: count for n, count in case.probes().items() if not files[n].exists()}
+    same = [case.path.name, status.st_size, status.st_mtime_ns, place.ids, case.capacity]
+    files = {}
+    for probe in case.probes().items():
+        key = hashlib.sha256(repr([*same, probe]).encode()).hexdigest()[:12]
+        files[probe] = folder / f"{case.name}-{source}-{key}.npz"
+    missing = {probe: path for probe, path in files.items() if not path.exists()}
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
-        with Client(YARDSTICK, case.path, threads, case.capacity) as client:
-            open_model(client, place, folder / f"{key}-load.npz")
-            for n, count in missing.items():
-                say(f"exact logits after {n} tokens")
-                partial = folder / f"{key}-{n}.part.npz"
-                client.ask("greedy", n=n, count=count, save=str(partial))
-                partial.replace(files[n])
-            (folder / f"{key}-load.npz").unlink()
-    return {n: read(str(path)) for n, path in files.items()}
+        for path in set(folder.glob(f"{case.name}-*.npz")) - set(folder.glob(f"{case.name}-{source}-*")):
+            path.unlink()  # of another source: nobody will ask for them again
+        compute_yardstick(place, threads, missing, say)
+    return {n: read(str(path)) for (n, _), path in files.items()}
+
+
+def compute_yardstick(place: Place, threads: int, missing: dict[tuple[int, int], Path], say: Say) -> None:
+    """Runs the exact engine over the text and, after each (prompt length, count), through `count` greedy tokens."""
+    with Client(YARDSTICK, place.case.path, threads, place.case.capacity) as client:
+        partial = next(iter(missing.values())).with_suffix(f".{os.getpid()}.part.npz")
+        open_model(client, place, partial)
+        for (n, count), path in missing.items():
+            say(f"exact logits after {n} tokens")
+            client.ask("greedy", n=n, count=count, save=str(partial))
+            partial.replace(path)
 
 
 def open_model(client: Client, place: Place, save: Path) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from typing import Any
 
 from rich.console import Console
 
+from tools.bench_goals import label
 from tools.bench_machine import busy_share
 from tools.bench_models import ensure
-from tools.bench_plan import ENGINES, Case, all_cases, find_cases, text_ids
-from tools.bench_report import label, print_tables, write_reports
+from tools.bench_plan import ENGINES, QUICK_ENGINES, Case, all_cases, find_cases, text_ids
+from tools.bench_report import print_tables, write_reports
 from tools.bench_run import Place, Row, Settings, add_ratios, measure_loads, measure_speed, row, weight_sizes, yardstick
 from tools.fetch_real_models import store_dir
 from tools.report import ROOT, RUNS, stamp
@@ -44,8 +45,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: few models, tokens and rounds; marked quick")
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="only these; see --list")
-    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES, metavar="ENGINE")
-    parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, min(2, available_cores())}), metavar="N")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, metavar="ENGINE", help=", ".join(ENGINES))
+    parser.add_argument("--threads", nargs="+", type=int, metavar="N", help="default 1 2")
     parser.add_argument(
         "--rounds", type=int, default=None, metavar="N", help="samples of each row, at most (default 7)"
     )
@@ -58,7 +59,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--allow-slow-kernels", action="store_true", help="run even with checked or interpreted kernels"
     )
     parser.add_argument("--list", action="store_true", help="show the models and end")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    most = min(2, available_cores())
+    options.engines = options.engines or list(QUICK_ENGINES if options.quick else ENGINES)
+    options.threads = options.threads or ([most] if options.quick else sorted({1, most}))
+    return options
 
 
 class Talk:

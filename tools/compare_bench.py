@@ -21,7 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench_report import label, read_run
+from tools.bench_goals import label
+from tools.bench_report import read_run
 
 KEY = ("model", "engine", "threads", "what", "n")
 SMALLEST = 0.03  # a smaller change is noise, however small the spreads
