@@ -88,6 +88,8 @@ class ForwardPass:
             self.attention_half(index, layer)
             self.ffn_half(index, layer)
         self.body_end = s.position()
+        if not self.adds:
+            s.barrier()  # the last token's own rank has just added its branch to x; rank 0 copies it
         s.last_row(self.x, self.last)
         self.head(self.last)
         self.last_end = s.position()
