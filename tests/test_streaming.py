@@ -14,7 +14,7 @@ from tolerances import REFERENCE_ORDERED
 
 import reference
 from tools import random_gguf
-from tools.reference_run import ReferenceRun, continuation, saved
+from tools.resumable import ReferenceRun, continuation, saved
 
 TOKENS = [1, 5, 9, 2, 60, 33, 8]
 
@@ -86,7 +86,7 @@ def test_what_was_saved_for_another_file_or_prompt_is_not_taken(tmp_path: Path) 
 
 
 def test_rows_are_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.reference_run.HEAD_ROWS", 3)
+    monkeypatch.setattr("tools.resumable.HEAD_ROWS", 3)
     golden = case("qwen2/hf")
     tokens, want = golden.golden()
     run = ReferenceRun(golden.model, tokens, "")
