@@ -32,6 +32,8 @@ from rml.tokenizer_files import open_tokenizer
 # `rml verify NAME`: the command object, as module:attribute. Modules are imported when their command is used.
 VERIFY_COMMANDS: Final[dict[str, str]] = {
     "determinism": "rml.verify_commands:determinism",
+    "kld": "rml.verify_commands:kld",
+    "record": "rml.verify_commands:record",
 }
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rml.cli_tables import table_text
+from rml.tokenizer import Tokenizer
 from rml.verify_determinism import CACHES, FEEDINGS, Matrix
+from rml.verify_text import piece_text
 
 SHOWN_DIGITS = 8  # of a hash
 
@@ -28,3 +30,49 @@ def matrix_table(matrix: Matrix) -> str:
     verdict = "the same bits in every run" if count == 1 else f"{count} DIFFERENT RESULTS"
     names = [f"{feeding}, {cache}" for feeding, cache in columns]
     return table_text(title, ["threads", *names], rows) + f"{len(matrix.cells)} runs: {verdict}\n"
+
+
+def kld_text(report: Mapping[str, Any], tokenizer: Tokenizer | None) -> str:
+    """Protocol, figures, worst positions."""
+    s = report["summary"]
+    head = f"A: {report['a']}\nB: {report['b']}\n{report['protocol_text']}\n{report['kernels']}\n"
+    percentiles = [(f"{p} %", f"{value:.6f}") for p, value in s["kl_percentiles"].items()]
+    mean = f"{s['kl_mean']:.6f} ± {s['kl_standard_error']:.6f}"
+    rows = [("mean", mean), *percentiles, ("largest", f"{s['kl_max']:.6f}")]
+    parts = [head, table_text("", ["KL divergence of B from A", "nats"], rows).lstrip("\n")]
+    parts.append(
+        f"same likeliest token: {100 * s['same_top']:.2f} %\n"
+        f"perplexity: A {s['perplexity_a']:.4f}, B {s['perplexity_b']:.4f}, "
+        f"B / A {s['perplexity_b'] / s['perplexity_a']:.5f}\n"
+    )
+    if s["kl_bound_max"] > 0:
+        parts.append(
+            "a record keeps only the likeliest tokens of each position, so the divergences shown are lower bounds: the "
+            f"mean is at most {s['kl_bound']:.2g} too low, that of one position {s['kl_bound_max']:.2g}\n"
+        )
+    return "\n".join([*parts, worst_table(report["worst"], tokenizer)])
+
+
+def worst_table(worst: Sequence[Mapping[str, Any]], tokenizer: Tokenizer | None) -> str:
+    """The positions with the largest divergences."""
+    rows = [
+        (
+            row["window"],
+            row["position"],
+            f"{row['kl']:.4f}",
+            row["context"],
+            token_text(tokenizer, row["next"]),
+            token_text(tokenizer, row["best_a"]),
+            token_text(tokenizer, row["best_b"]),
+            f"{row['loss_a']:.3f}",
+            f"{row['loss_b']:.3f}",
+        )
+        for row in worst
+    ]
+    columns = ["window", "position", "KL", "text so far", "next", "A expects", "B expects", "A's loss", "B's loss"]
+    return table_text("Worst positions", columns, rows, ["window", "position", "KL", "A's loss", "B's loss"])
+
+
+def token_text(tokenizer: Tokenizer | None, token: int) -> str:
+    """A token's text, or its id where there is no tokenizer."""
+    return piece_text(tokenizer, token) or str(token)

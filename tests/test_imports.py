@@ -31,7 +31,7 @@ ORDER = [
     ["tokenizer_files"],
     ["generate", "inspection"],
     ["model", "scoring"],
-    ["verify_text", "verify_determinism"],
+    ["verify_text", "verify_determinism", "verify_record", "verify_kld"],
     ["cli_tables", "cli"],
     ["verify_tables", "verify_commands"],
 ]
