@@ -22,7 +22,7 @@ from rml.kv_cache import CacheType
 from rml.verify_kld import Comparison, EngineSource, RecordedSource, Scoring, compare, record
 from rml.verify_record import MAGIC, Full, NotFinite, log_softmax
 from rml.verify_text import random_ids
-from tools import reference_run
+from tools import verify_reference
 
 MODEL = case("llama/model-q8_0.gguf").model
 TOKENS = tuple(random_ids(64, 75))
@@ -109,10 +109,10 @@ def test_a_recorded_run_is_within_its_bound(tmp_path: Path, tail: float, top: in
 
 def test_the_reference_agrees_with_exact_products() -> None:
     """The same words from the reference: nothing left of the divergence, and int8's is the one against `exact`."""
-    reference = reference_run.ReferenceSource(MODEL)
+    reference = verify_reference.ReferenceSource(MODEL)
     exact = compare(reference, source("exact", "f64"), SCORING)
     assert max(np.abs(exact.kl)) < 1e-9
-    int8 = compare(reference_run.ReferenceSource(MODEL), source("int8"), SCORING)
+    int8 = compare(verify_reference.ReferenceSource(MODEL), source("int8"), SCORING)
     want = compare(source("exact", "f64"), source("int8"), SCORING)
     np.testing.assert_allclose(int8.kl, want.kl, rtol=0, atol=1e-9)
 
@@ -230,7 +230,7 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
 
 def test_the_reference_program_does_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--tokens", "40", "--window", "32"]
-    assert reference_run.main(["record", str(MODEL), "--out", str(tmp_path / "r.kld"), *options]) == 0
-    assert reference_run.main(["kld", str(MODEL), *options]) == 0
+    assert verify_reference.main(["record", str(MODEL), "--out", str(tmp_path / "r.kld"), *options]) == 0
+    assert verify_reference.main(["kld", str(MODEL), *options]) == 0
     assert "reference of" in capsys.readouterr().out
     assert "recorded in r.kld" in run("kld", tmp_path / "r.kld", MODEL, "--threads", 1).stdout

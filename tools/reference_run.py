@@ -1,132 +1,118 @@
-"""Runs of the float64 reference for `rml verify`: compared directly, recorded, or as a dump of its activations.
+"""The reference over a real model: progress with the time left, and a run that was stopped goes on where it was.
 
-    python -m tools.reference_run kld MODEL                 # KL divergence of the engine from the reference, streamed
-    python -m tools.reference_run record MODEL --out X.kld  # a small file: rml verify kld X.kld MODEL
-    python -m tools.reference_run taps MODEL --out X.npz    # every named activation: rml verify bisect X.npz MODEL
-
-rml never imports the reference; this program holds both.
+A pass over an 8B model takes minutes, and what takes minutes gets stopped: by a full disk, a closed lid, a limit on
+time. After every layer the residual stream, which is all that the next layer needs, is saved (n x hidden float64: 2 MB
+for 64 tokens of an 8B model). Logits are computed from the states, some rows at a time, and not saved.
 """
 
 from __future__ import annotations
 
-import argparse
+import hashlib
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import reference
-import rml
-from rml import verify_kld, verify_tables
-from rml.verify_kld import EngineSource, Scoring
-from rml.verify_record import Full, log_softmax
-from rml.verify_text import Scored, parse_ids, scored_ids
+from reference.gguf_files import files_of
 from tools.progress import Progress
 
-LOGIT_ENTRIES = 1 << 21  # of the reference's logits held at a time: 16 MB
+Logits = npt.NDArray[np.float64]
+Propose = Callable[[Sequence[int], int], list[int]]
+HEAD_ROWS = 16  # positions whose logits are computed at once: bounds memory at a large vocabulary
 
 
-class ReferenceSource:
-    """The reference's distributions: all states of a window at once, their logits a few positions at a time."""
+def fingerprint(path: Path, tokens: Sequence[int]) -> str:
+    """Names a pass: the same files (by name, size and time of change), tokens, and source of the reference."""
+    names = sorted(path.iterdir()) if path.is_dir() else files_of(path)
+    digest = hashlib.sha256(repr(list(tokens)).encode())
+    for file in names:
+        status = file.stat()
+        digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    for source in sorted(Path(reference.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:32]
 
-    def __init__(self, path: Path) -> None:
+
+def save(place: Path, state: reference.State) -> None:
+    """Writes a state whole or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f"{place.name}.{os.getpid()}.part")
+    with partial.open("wb") as file:
+        np.savez(file, layer=state.layer, x=state.x)
+    partial.replace(place)
+
+
+def saved(place: Path | None) -> reference.State | None:
+    """The state that was saved there, if there is one."""
+    if place is None or not place.exists():
+        return None
+    with np.load(place) as file:
+        return reference.State(int(file["layer"]), file["x"])
+
+
+class ReferenceRun:
+    """The reference's states of a token sequence; logits are computed from them on request."""
+
+    def __init__(self, path: Path, tokens: Sequence[int], what: str, keep: Path | None = None) -> None:
+        """Runs all layers, or those that are left.
+
+        Args:
+            path: a GGUF file or a Hugging Face directory.
+            tokens: ids.
+            what: what is run, for the progress line.
+            keep: a folder in which the state after every layer is saved; None saves nothing.
+        """
         self.model = reference.load(path)
-        self.name = f"reference of {path} (float64)"
-        self.vocab = self.model.config.vocab
+        self.place = None if keep is None else keep / f"{fingerprint(path, tokens)}.npz"
+        start = saved(self.place)
+        if start is not None:
+            print(f"reference, {what}: goes on after {start.layer} layers", file=sys.stderr)
+        self.states = self._run(tokens, f"reference, {what}", start)
 
-    def distributions(self, window: Sequence[int], skip: int) -> Iterator[Full]:
-        """See rml.verify_kld.Source."""
-        states = self.model.states(window)[skip:-1]
-        rows = max(8, LOGIT_ENTRIES // self.vocab)
-        for first in range(0, len(states), rows):
-            for offset, logits in enumerate(self.model.logits(states[first : first + rows])):
-                yield log_softmax(logits, f"{self.name}, position {skip + first + offset}")
+    def _run(self, tokens: Sequence[int], what: str, start: reference.State | None) -> Logits:
+        done = 0 if start is None else start.layer
+        with Progress(what, self.model.config.layers - done, "layers") as progress:
+            for state in self.model.stream(tokens, start=start):
+                if state.layer > done:
+                    if self.place is not None:
+                        save(self.place, state)
+                    progress.set(state.layer - done)
+        return self.model.normalised(state)
 
+    def rows(self, positions: Sequence[int]) -> Iterator[Logits]:
+        """The logits (vocab,) of these positions, in turn."""
+        for first in range(0, len(positions), HEAD_ROWS):
+            rows = self.model.logits(self.states[list(positions[first : first + HEAD_ROWS])])
+            self.model.weights.release()
+            yield from rows
 
-def chosen(options: argparse.Namespace, vocab: int, count: int) -> Scored:
-    """The token ids of the command line."""
-    if options.ids is not None:
-        return Scored(parse_ids(options.ids), "ids of the command line", None, None)
-    return scored_ids(options.model, vocab, options.tokens or count, options.text)
-
-
-def scoring_of(options: argparse.Namespace, vocab: int) -> tuple[Scoring, Scored]:
-    """The protocol of the command line."""
-    scored = chosen(options, vocab, 2000)
-    return Scoring(tuple(scored.ids), options.window, options.skip, scored.bos, scored.source), scored
-
-
-def kld(options: argparse.Namespace) -> int:
-    """The engine's distributions against the reference's."""
-    source = ReferenceSource(options.model)
-    model = rml.load(options.model, dot=options.dot, deterministic=True)
-    engine = EngineSource(model, f"{options.model} ({model.dot} products, cache {options.cache})", options.cache)
-    scoring, scored = scoring_of(options, source.vocab)
-    with Progress("comparing", scoring.positions, "positions") as progress:
-        found = verify_kld.compare(source, engine, scoring, progress.advance)
-    print(
-        verify_tables.kld_text(verify_kld.report(source, engine, scoring, found, 5, scored.tokenizer), scored.tokenizer)
-    )
-    return 0
+    def forget(self) -> None:
+        """Deletes what was saved."""
+        if self.place is not None:
+            self.place.unlink(missing_ok=True)
 
 
-def record(options: argparse.Namespace) -> int:
-    """A `.kld` file of the reference."""
-    source = ReferenceSource(options.model)
-    scoring, _ = scoring_of(options, source.vocab)
-    with Progress("recording", scoring.positions, "positions") as progress:
-        kept = verify_kld.record(source, scoring, options.out, options.tail, options.top, progress.advance)
-    size = options.out.stat().st_size
-    print(f"{options.out}: {scoring.positions} positions, {kept / scoring.positions:.0f} tokens of each, {size} bytes")
-    return 0
+def continuation(
+    propose: Propose, path: Path, ids: Sequence[int], count: int, what: str, keep: Path | None = None
+) -> tuple[ReferenceRun, list[int]]:
+    """The reference over a prompt and its own greedy continuation of `count` tokens, and that continuation.
 
-
-def taps(options: argparse.Namespace) -> int:
-    """A dump of the reference's activations."""
-    model = reference.load(options.model)
-    scored = chosen(options, model.config.vocab, 64)
-    tokens = scored.ids if scored.bos is None else [scored.bos, *scored.ids]
-    seen: dict[str, npt.NDArray[np.float64]] = {}
-    model.forward(tokens, seen)
-    print(f"{options.out}: {len(seen)} activations of {len(tokens)} tokens")
-    arrays: dict[str, Any] = {"tokens": np.array(tokens), **seen}
-    np.savez(options.out, **arrays)
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    main = argparse.ArgumentParser(prog="python -m tools.reference_run", description=__doc__.split(":")[0])
-    commands = main.add_subparsers(required=True)
-    for run in (kld, record, taps):
-        one = commands.add_parser(run.__name__, help=run.__doc__)
-        one.set_defaults(run=run)
-        one.add_argument("model", type=Path)
-        one.add_argument("--text", type=Path, help="UTF-8 text; a built-in one if not given")
-        one.add_argument("--ids", help="token ids instead, like 1,15,7")
-        one.add_argument("--tokens", type=int, help="how many tokens of the text (2000; for taps 64)")
-        if run is not taps:
-            one.add_argument("--window", type=int, default=verify_kld.WINDOW)
-            one.add_argument("--skip", type=int, default=0, help="positions of each window not to score")
-        if run is kld:
-            one.add_argument("--dot", choices=["int8", "exact"])
-            one.add_argument("--cache", default="f32")
-        else:
-            one.add_argument("--out", type=Path, required=True)
-        if run is record:
-            one.add_argument("--tail", type=float, default=verify_kld.TAIL)
-            one.add_argument("--top", type=int, default=verify_kld.TOP)
-    return main
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line."""
-    options = parser().parse_args(arguments)
-    return int(options.run(options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Somebody else proposes (`propose(ids, count)`: the engine), the reference disposes: the proposal stands up to the
+    first token that is not the reference's, which replaces it; then again. Usually one pass is enough, where a decoder
+    without a cache would need one for every token.
+    """
+    added: list[int] = []
+    while True:
+        proposal = [*added, *propose([*ids, *added], count - len(added))]
+        run = ReferenceRun(path, [*ids, *proposal], what, keep)
+        wanted = [int(row.argmax()) for row in run.rows(range(len(ids) - 1, len(ids) + count - 1))]
+        agreed = next((i for i, (a, b) in enumerate(zip(wanted, proposal, strict=True)) if a != b), count)
+        if agreed == count:
+            return run, wanted
+        run.forget()
+        added = wanted[: agreed + 1]
+        print(f"{what}: the reference takes another token at step {agreed}", file=sys.stderr)
