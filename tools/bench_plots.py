@@ -25,12 +25,16 @@ def plot_contexts(path: Path, head: Mapping[str, Any], rows: Sequence[Row]) -> b
         return False
     columns = min(len(models), 3)
     lines = -(-len(models) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.4 * lines + 0.5), layout="constrained")
+    figure = Figure(figsize=(max(4.6 * columns, 8), 3.4 * lines + 1.1), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel, model in zip(panels, models, strict=False):
         draw_contexts(panel, model, [found for found in decoded if found["model"] == model])
     for panel in panels[len(models) :]:
         panel.set_axis_off()
+    handles = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small")
     figure.suptitle(title("decoded tokens/s against tokens of context", head), fontsize="medium")
     save(figure, path)
     return True
@@ -54,7 +58,6 @@ def draw_contexts(panel: Any, model: str, decoded: Sequence[Row]) -> None:
     panel.set_title(model, fontsize="small")
     panel.set_ylim(bottom=0)
     panel.grid(visible=True, alpha=0.3)
-    panel.legend(fontsize="xx-small")
 
 
 def plot_roofline(path: Path, head: Mapping[str, Any], rows: Sequence[Row]) -> bool:
@@ -72,7 +75,7 @@ def plot_roofline(path: Path, head: Mapping[str, Any], rows: Sequence[Row]) -> b
         return False
     if not points or not machine:
         return False
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     plot = figure.add_subplot()
     sizes = [size for size, _ in points]
     ends = [min(sizes) / 1.5, max(sizes) * 1.5]
@@ -95,7 +98,7 @@ def plot_roofline(path: Path, head: Mapping[str, Any], rows: Sequence[Row]) -> b
         )
     plot.set(xscale="log", yscale="log", xlabel="MB of weights read for a token", ylabel="decoded tokens/s")
     plot.grid(visible=True, which="both", alpha=0.2)
-    plot.legend(fontsize="x-small")
+    figure.legend(loc="outside right upper", fontsize="small")
     plot.set_title(title("decoding under the memory's roof", head), fontsize="medium")
     save(figure, path)
     return True

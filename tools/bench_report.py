@@ -187,6 +187,8 @@ def print_tables(head: Mapping[str, Any], rows: Sequence[Row], console: Console)
     if not head["quick"]:
         table = Table("goal", "target", "worst", "reached", "where", title="goals", title_justify="left")
         for line in goal_lines(head, rows):
+            if line[2] == "-":
+                continue
             table.add_row(*(cell.replace("**", "") for cell in line))
         console.print(table)
 

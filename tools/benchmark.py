@@ -200,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     head["minutes"] = round((time.monotonic() - talk.start) / 60, 1)
     day = str(head["time"]).split(" ", 1)[0]
     stem = options.output or RUNS / f"bench-{day}-{head['commit']}{'-quick' if options.quick else ''}"
-    print_tables(head, rows, Console())
+    print_tables(head, rows, Console(width=None if sys.stdout.isatty() else 160))
     for path in write_reports(stem, head, rows):
         talk.say(f"wrote {path}")
     measured = [found for found in rows if "value" in found and found["engine"] == "rml"]
