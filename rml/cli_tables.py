@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -52,12 +52,22 @@ def inspection_text(report: Mapping[str, Any], all_tensors: bool) -> str:
     return "\n".join(parts)
 
 
+# The parts of a rope config that each scaling uses; the others have no effect and are not shown.
+ROPE_PARTS: Final = {
+    "default": ("theta", "type"),
+    "linear": ("theta", "type", "factor"),
+    "llama3": ("theta", "type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position"),
+}
+
+
 def config_table(config: Mapping[str, Mapping[str, Any]]) -> str:
     """The effective config; parts that the model's kind of RoPE does not use are left out."""
+    parts = ROPE_PARTS.get(config["rope.type"]["value"])
+    unused = {name for name in config if name.startswith("rope.") and parts and name[5:] not in parts}
     rows = [
         (name, value_text(name, entry["value"]), entry["source"])
         for name, entry in config.items()
-        if entry["source"] or not name.startswith("rope.")
+        if name not in unused
     ]
     return table_text("Config", ["value", "is", "from"], rows)
 
