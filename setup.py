@@ -81,13 +81,14 @@ CPU_FLAGS = {
 def release(c: str) -> str:
     """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
 
-    Seven rewrites: the first test of each index becomes true (its failure leads to index + len, then to
+    Eight rewrites: the first test of each index becomes true (its failure leads to index + len, then to
     IndexError); pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible
     error, becomes false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the
     item of a vec[u8] is no C character, which may alias everything and would guard each loop that writes other
     types (what a kernel writes as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not
-    an exception; a call of a kernel that returns nothing cannot have failed. And reads through `bytes` lose their
-    bounds test. As many tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
+    an exception; a call of a kernel that returns nothing cannot have failed; a call of the kernel `prefetch`, which
+    does nothing, becomes the compiler's prefetch into the second cache. And reads through `bytes` lose their bounds
+    test. As many tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")
     checks = 0
@@ -111,6 +112,10 @@ def release(c: str) -> str:
     if divisions != c.count("float division by zero"):
         raise SystemExit("release step: this mypyc writes its tests for division by zero another way")
     c = re.sub(r"if \(unlikely\(cpy_r_r\d+ == 2\)\) \{", "if (0) {", c)
+    asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch\((\w+), (\w+)\);"
+    c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 2); \1 = 1;", c)
+    if re.search(r"= CPyDef_(?:\w+___)?prefetch\(cpy", c):
+        raise SystemExit("release step: this mypyc writes its calls another way")
     byte = "#ifdef __clang__\ntypedef unsigned _BitInt(8) rml_u8;\n#else\ntypedef unsigned char rml_u8;\n#endif\n"
     c = byte + c.replace("*(uint8_t *)", "*(rml_u8 *)")
     unsafe = r"CPyBytes_Read\1LEUnsafe((const unsigned char *)PyBytes_AS_STRING(\2) + \3)"

@@ -18,6 +18,7 @@ from rml.kernels.attend_block import attend_block
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,
+    FETCHED,
     FRAME,
     FREE,
     GROUP,
@@ -110,6 +111,7 @@ def attend_tile(
     states: i64 = loaded + kv_heads * queries * padded
     total: i64 = states + kv_heads * size
     fi[a + POSITION] = position
+    fi[a + FETCHED] = -1
     fi[a + HEAD] = 0
     fi[a + HEADS] = kv_heads
     fi[a + QUERIES] = queries
@@ -150,6 +152,7 @@ def attend_segments(
     load_queries(f, q, kv_heads * group, fi[a + DIM], padded, fi[a + FREE])
     fi[a + POSITION] = position
     fi[a + QUERIES] = group
+    fi[a + FETCHED] = -1
     oldest: i64 = first_key(position, fi[a + WINDOW])
     length: i64 = segment_length(position + 1 - oldest)
     segment: i64 = oldest // length

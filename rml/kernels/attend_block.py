@@ -14,6 +14,7 @@ from rml.kernels.attend_scores_f32 import partial_scores_4_f32
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,
+    FETCHED,
     FIRST_ROWS,
     GROUP,
     HEAD,
@@ -24,6 +25,7 @@ from rml.kernels.attend_state import (
     LAYERS,
     LOADED,
     LOWEST,
+    NEXT_ROWS,
     PADDED,
     PAGE_SIZE,
     PAGES,
@@ -35,7 +37,9 @@ from rml.kernels.attend_state import (
     SCALE,
     SCORES,
     SEEN,
+    SHARE,
     STATES,
+    STEP,
     STRIDE,
     WINDOW,
     WORDS,
@@ -47,16 +51,31 @@ from rml.kernels.attend_state import (
 )
 from rml.kernels.attend_values import add_values_1, add_values_4
 from rml.kernels.cache_read import touch, widen_rows
-from rml.kernels.cache_rows import F32, cache_row
+from rml.kernels.cache_rows import F32, F64, cache_row
 from rml.kernels.exp import exp_into
 
 
-def find_rows(fi: vec[i64], ids: vec[i64], a: i64, block: i64, begin: i64, end: i64) -> None:
-    """Looks up the pages of the keys [block + begin, block + end)."""
+def find_rows(fi: vec[i64], ids: vec[i64], a: i64, at: i64, block: i64, begin: i64, end: i64) -> None:
+    """Looks up the pages of the keys [block + begin, block + end) of a block: fi[a + at], one entry for each half."""
     for half in range(begin >> 4, (end + 15) >> 4):
         position: i64 = block + half * 16
         row: i64 = cache_row(ids, fi[a + PAGES], position, fi[a + PAGE_SIZE], fi[a + LAYER], fi[a + LAYERS], 0)
-        fi[a + FIRST_ROWS + half] = row
+        fi[a + at + half] = row
+
+
+def look_ahead(fi: vec[i64], ids: vec[i64], a: i64, block: i64, stop: i64) -> None:
+    """Where the keys of the block after this one lie, for prefetching; of this one when no key before `stop` follows.
+
+    Rows are prefetched whole. A rank that has only some of the kv heads would fetch the others' bytes, and f64 has more
+    bytes than turns to ask for them: then nothing is prefetched.
+    """
+    fi[a + STEP] = 0
+    if fi[a + HEADS] == fi[a + KV_HEADS] and fi[a + DTYPE] != F64:
+        fi[a + STEP] = fi[a + SHARE] // fi[a + DIM]
+    fi[a + NEXT_ROWS] = fi[a + FIRST_ROWS]
+    fi[a + NEXT_ROWS + 1] = fi[a + FIRST_ROWS]
+    if block + 32 < stop:
+        find_rows(fi, ids, a, NEXT_ROWS, block + 32, 0, clip(stop - block - 32, 0, 32))
 
 
 def touch_block(fi: vec[i64], cb: bytes, a: i64, begin: i64, end: i64, which: i64) -> None:
@@ -86,17 +105,20 @@ def widen_ring(
     )  # fmt: skip
 
 
-def score_ring(f: vec[float], fi: vec[i64], a: i64, q: i64, count: i64) -> None:
-    """Partial scores of `count` queries q and the keys in the ring."""
+def score_ring(f: vec[float], cb: bytes, ahead: i64, fi: vec[i64], a: i64, q: i64, count: i64) -> None:
+    """Partial scores of `count` queries q and the keys in the ring; the first ones prefetch from byte `ahead` on."""
+    step: i64 = fi[a + STEP]
     padded: i64 = fi[a + PADDED]
     ring: i64 = fi[a + ROWS]
     partials: i64 = fi[a + PARTIALS]
     v: i64 = 0
     while v + 4 <= count:
-        partial_scores_4(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        partial_scores_4(f, cb, ahead, step, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        step = 0
         v += 4
     while v < count:
-        partial_scores_1(f, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        partial_scores_1(f, cb, ahead, step, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
+        step = 0
         v += 1
 
 
@@ -106,30 +128,38 @@ def score_half(
 ) -> None:  # fmt: skip
     """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys, right in [low, high)."""
     q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
+    ahead: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE]) * fi[a + ROW_BYTES] + h * fi[a + SHARE]  # the values
     if fi[a + DTYPE] == F32 and count == 4 and low == 0 and high == 16 and fi[a + DIM] == fi[a + PADDED]:
         # used once: widened on the way, the ring would cost more
-        step: i64 = fi[a + ROW_BYTES]
-        key: i64 = fi[a + FIRST_ROWS + half] * step + (fi[a + HEAD] + h) * fi[a + DIM] * 4
-        partial_scores_4_f32(f, cb, key, step, q, fi[a + DIM], fi[a + PARTIALS])
+        stride: i64 = fi[a + ROW_BYTES]
+        key: i64 = fi[a + FIRST_ROWS + half] * stride + (fi[a + HEAD] + h) * fi[a + DIM] * 4
+        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], key, stride, q, fi[a + DIM], fi[a + PARTIALS])
     else:
         widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
-        score_ring(f, fi, a, q, count)
+        score_ring(f, cb, ahead, fi, a, q, count)
     sum_partials(f, fi[a + PARTIALS], s, count * 16, f[a + SCALE])
 
 
-def value_head(f: vec[float], fi: vec[i64], a: i64, low: i64, high: i64, count: i64, p: i64, out: i64) -> None:
-    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16].
+def value_half(
+    f: vec[float], cb: bytes, ahead: i64, fi: vec[i64], a: i64, low: i64, high: i64, count: i64, p: i64, out: i64
+) -> None:
+    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16]. Prefetches from `ahead` on.
 
     All of them are finite numbers of this sequence; where a query does not see a row its weight is 0.
     """
     padded: i64 = fi[a + PADDED]
     ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
+    step: i64 = fi[a + STEP]
     v: i64 = 0
     while v + 4 <= count:
-        add_values_4(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        at: i64 = p + v * 16 + low
+        add_values_4(f, cb, ahead, step, ring, fi[a + STRIDE], high - low, at, padded, out + v * padded)
+        step = 0
         v += 4
     while v < count:
-        add_values_1(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        at = p + v * 16 + low
+        add_values_1(f, cb, ahead, step, ring, fi[a + STRIDE], high - low, at, padded, out + v * padded)
+        step = 0
         v += 1
 
 
@@ -220,8 +250,10 @@ def attend_block(
     if position + first >= block + 31 and first_key(position + last - 1, fi[a + WINDOW]) <= block:
         whole = 1
     size: i64 = state_size(fi[a + QUERIES], padded)
-    find_rows(fi, ids, a, block, begin, end)
-    touch_block(fi, cb, a, begin, end, 0)
+    find_rows(fi, ids, a, FIRST_ROWS, block, begin, end)
+    look_ahead(fi, ids, a, block, position + last)
+    if fi[a + FETCHED] != block:
+        touch_block(fi, cb, a, begin, end, 0)
     for h in range(heads):
         s: i64 = fi[a + SCORES] + h * 33 * count
         for half in range(begin >> 4, (end + 15) >> 4):
@@ -234,7 +266,8 @@ def attend_block(
             mask_block(f, fi, a, block, first, last, s)
         raise_maximum(f, s, count, fi[a + STATES] + h * size + first * group, fi[a + WORK])
     exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
-    touch_block(fi, cb, a, begin, end, 1)
+    if fi[a + STEP] == 0:
+        touch_block(fi, cb, a, begin, end, 1)
     for h in range(heads):
         s = fi[a + SCORES] + h * 33 * count
         sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] + first * group * 8
@@ -244,4 +277,8 @@ def attend_block(
             low = clip(begin - half * 16, 0, 16)
             high = clip(end - half * 16, 0, 16)
             widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
-            value_head(f, fi, a, low, high, count, s + half * count * 16, values)
+            ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
+            value_half(f, cb, ahead, fi, a, low, high, count, s + half * count * 16, values)
+    fi[a + FETCHED] = -1
+    if fi[a + STEP] > 0:
+        fi[a + FETCHED] = block + 32

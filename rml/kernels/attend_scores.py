@@ -12,9 +12,16 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.cache_read import prefetch
 
-def partial_scores_1(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
-    """out[j * 8 + t] = sum over d = t mod 8 of key[j * stride + d] * q[d], for the 16 rows j of the ring."""
+
+def partial_scores_1(
+    f: vec[float], cb: bytes, ahead: i64, step: i64, key: i64, stride: i64, q: i64, dim: i64, out: i64
+) -> None:
+    """out[j * 8 + t] = sum over d = t mod 8 of key[j * stride + d] * q[d], for the 16 rows j of the ring.
+
+    At its dim turns the inner loop prefetches bytes ahead, ahead + step ... of the cache.
+    """
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
         w: i64 = out + j * 16
@@ -35,6 +42,7 @@ def partial_scores_1(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out
         b6: float = 0.0
         b7: float = 0.0
         for b in range(dim >> 3):
+            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
             x1: i64 = x + stride
             s: i64 = q + b * 8
@@ -72,7 +80,9 @@ def partial_scores_1(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out
         f[w + 15] = b7
 
 
-def partial_scores_4(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
+def partial_scores_4(
+    f: vec[float], cb: bytes, ahead: i64, step: i64, key: i64, stride: i64, q: i64, dim: i64, out: i64
+) -> None:
     """The same for queries q, q + dim, q + 2 dim, q + 3 dim; their results are 128 entries apart."""
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
@@ -142,6 +152,7 @@ def partial_scores_4(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out
         h6: float = 0.0
         h7: float = 0.0
         for b in range(dim >> 3):
+            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
             x1: i64 = x + stride
             s: i64 = q + b * 8

@@ -9,8 +9,12 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.cache_read import prefetch
 
-def partial_scores_4_f32(f: vec[float], cb: bytes, key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
+
+def partial_scores_4_f32(
+    f: vec[float], cb: bytes, ahead: i64, step: i64, key: i64, stride: i64, q: i64, dim: i64, out: i64
+) -> None:
     """As partial_scores_4, the first key at byte `key` and each next one `stride` bytes further."""
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
@@ -80,6 +84,7 @@ def partial_scores_4_f32(f: vec[float], cb: bytes, key: i64, stride: i64, q: i64
         h6: float = 0.0
         h7: float = 0.0
         for b in range(dim >> 3):
+            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 32
             x1: i64 = x + stride
             s: i64 = q + b * 8

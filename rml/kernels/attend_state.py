@@ -49,8 +49,12 @@ FREE: Final = 23  # the rest: queries and states of a tile
 ROW_BYTES: Final = 24
 INT8_GROUP: Final = 25
 FIRST_ROWS: Final = 26  # the cache rows of the keys at both halves of a block; their values are page_size rows further
-SEEN: Final = 28
-FRAME: Final = 32
+NEXT_ROWS: Final = 28  # the same of the next block
+SEEN: Final = 30
+FETCHED: Final = 31  # the block whose keys have been prefetched; -1: none
+SHARE: Final = 32  # bytes of 16 rows per kv head
+STEP: Final = 33  # what one of the head_dim turns of an inner loop prefetches of them; 0: nothing is prefetched
+FRAME: Final = 64
 
 
 def padded_dim(dim: i64) -> i64:
@@ -76,6 +80,7 @@ def complete_frame(fi: vec[i64], a: i64) -> None:
     padded: i64 = fi[a + PADDED]
     fi[a + ROW_BYTES] = row_bytes(fi[a + KV_HEADS], fi[a + DIM], fi[a + DTYPE])
     fi[a + INT8_GROUP] = int8_group(fi[a + DIM])
+    fi[a + SHARE] = fi[a + ROW_BYTES] * 16 // fi[a + KV_HEADS]
     fi[a + PARTIALS] = a + FRAME
     fi[a + WORK] = fi[a + PARTIALS] + 2048
     fi[a + ROWS] = fi[a + WORK] + EXP_SCRATCH + 64

@@ -5,9 +5,17 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.cache_read import prefetch
 
-def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
-    """out[d] += p[j] * value[j * stride + d], for `rows` rows j in order; dim is a multiple of 16."""
+
+def add_values_1(
+    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
+) -> None:  # fmt: skip
+    """out[d] += p[j] * value[j * stride + d], for `rows` rows j in order; dim is a multiple of 16.
+
+    At its turns, dim if there are 16 rows, the inner loop prefetches bytes ahead, ahead + step ... of the cache.
+    """
     for c in range(dim >> 4):
         v: i64 = value + c * 16
         o: i64 = out + c * 16
@@ -28,6 +36,7 @@ def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim:
         a14: float = f[o + 14]
         a15: float = f[o + 15]
         for j in range(rows):
+            prefetch(cb, ahead + (c * 16 + j) * step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             a0 += p0 * f[x]
@@ -64,7 +73,10 @@ def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim:
         f[o + 15] = a15
 
 
-def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
+def add_values_4(
+    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
+) -> None:  # fmt: skip
     """The same for four queries: weights at p + 16 h, sums at out + h * dim."""
     for c in range(dim >> 4):
         v: i64 = value + c * 16
@@ -137,6 +149,7 @@ def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim:
         d14: float = f[o3 + 14]
         d15: float = f[o3 + 15]
         for j in range(rows):
+            prefetch(cb, ahead + (c * 16 + j) * step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             p1: float = f[p + 16 + j]
