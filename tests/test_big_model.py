@@ -23,6 +23,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["--shape", "tiny", "--threads", "1", *named]
 
 
+@pytest.mark.slow
 def test_golden_made_and_checked(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert big_model.main([*arguments, "--golden"]) == 0
     out, err = capsys.readouterr()
@@ -43,6 +44,7 @@ def test_golden_made_and_checked(arguments: list[str], tmp_path: Path, capsys: p
     assert [path.name for path in (tmp_path / "models").iterdir()] == [f"{NAME}.gguf"]
 
 
+@pytest.mark.slow
 def test_a_wrong_golden_fails(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert big_model.main([*arguments, "--golden"]) == 0
     place = tmp_path / "goldens" / f"{NAME}.json"

@@ -17,6 +17,8 @@ from tools import check_goldens, html_goldens, html_report, html_svg, report
 from tools.html_layers import walk
 from tools.html_page import Word
 
+pytestmark = pytest.mark.slow  # the runs are made by the engine; how it is compiled does not show in a page
+
 PAGES = ("goldens", "real_models", "bench-1")
 
 

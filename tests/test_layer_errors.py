@@ -99,6 +99,7 @@ def test_histogram_counts_every_logit_in_its_half_decade() -> None:
     assert found == {-18.0: 2, -10.0: 1, -9.5: 1, -0.5: 1, 1.5: 1}
 
 
+@pytest.mark.slow
 def test_check_goldens_prints_and_keeps_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_goldens.main(["llama/", "--report-dir", str(tmp_path)]) == 0
     out = capsys.readouterr().out
