@@ -78,7 +78,7 @@ class Engine:
         f = self.f
         return [
             self.program, self.control, self.epochs, self.ids, self.weights, self.weights,
-            f, f, f.view(np.int64), f.view(np.int32), self.h, self.k, self.k,
+            f, f, f.view(np.int64), f.view(np.int32), self.h, self.h.view(np.uint8), self.k, self.k,
             *cache.views, cache.table, worker, self.workers, self.ranks,
         ]  # fmt: skip
 

@@ -77,7 +77,7 @@ class Steps:
         """The int8 input area of an activation group; every region is rounded into the same area, one after another."""
         if group not in self.inputs:
             lanes = self.widest * -(-self.tokens // op.TILE) * op.TILE
-            vectors = self.widest * (self.tokens if self.has_experts else op.FEW)
+            vectors = 2 * self.widest * (self.tokens if self.has_experts else op.FEW)
             packed = lanes if group == 256 else lanes // 2  # quantize.tile_size of all tiles
             self.inputs[group] = Input(
                 self.h.take(max(vectors, packed)), self.f.take(lanes // group), self.k.take(lanes // 16)

@@ -62,7 +62,7 @@ class Case:
         self.half, self.x = self._take("f", 65536), self._take("f", self.tokens * self.cols)
         self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", lanes * self.groups)
         self.y = self._take("f", self.tokens * self.ystride)
-        self.hx, self.tile_h = self._take("h", self.cols), self._take("h", lanes * self.cols)
+        self.hx, self.tile_h = self._take("h", 2 * self.cols), self._take("h", lanes * self.cols)
         self.sums, self.tile_sums = self._take("k", self.parts), self._take("k", lanes * self.parts)
         sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hkf"}
         sizes["h"] = max(sizes["h"], 272)
@@ -86,8 +86,8 @@ class Case:
     def round_row(self, token: int) -> tuple[npt.NDArray[np.int16], Floats]:
         """Rounds one token to int8 and returns its integers and scales."""
         native.kernel("quantize.quantize_row")(
-            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h, self.hx,
-            self.k, self.sums, self.scale, self.fs,
+            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h,
+            self.h.view(np.uint8), self.hx, self.k, self.sums, self.scale, self.fs,
         )  # fmt: skip
         return np.array(self.h[self.hx : self.hx + self.cols]), np.array(self.f[self.scale : self.scale + self.groups])
 
@@ -109,8 +109,8 @@ class Case:
         head = (self.kind, self.w, self.w, 0, first, last, self.cols)
         if path == "vector":
             return native.kernel("matmul.matvec").prepare(
-                *head, self.h, self.hx, self.k, self.k, self.sums, self.f, self.x + token * self.cols, self.scale,
-                self.half, self.y + token * self.ystride, accumulate, hs, ks, fs,
+                *head, self.h, self.h.view(np.uint8), self.hx, self.k, self.k, self.sums, self.f,
+                self.x + token * self.cols, self.scale, self.half, self.y + token * self.ystride, accumulate, hs, ks, fs,
             )  # fmt: skip
         if path == "tile":
             return native.kernel("matmul.tile").prepare(

@@ -9,52 +9,53 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_f32_le, read_i16_le
+from librt.strings import read_f32_le, read_i16_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
 # an f16 exponent stands 112 below the f32 one of the same value
 TWO_112: Final = 5192296858534827628530496329220096.0
+CHUNK: Final = 1024  # columns taken at once, a multiple of 32: 8 KB of activations
 
 
-def dot(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> float:
-    """Sum of f[w + j] * f[x + j] for j < count, in the module's order; f[lane : lane + 32] is scratch.
+def add_lanes(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> None:
+    """f[lane + j % 32] += f[w + j] * f[x + j], j < count.
 
     The lanes are 32 variables because the compiler keeps those in four vector registers; lanes in memory would have
     to be read and written again for each block.
     """
-    l0: float = 0.0
-    l1: float = 0.0
-    l2: float = 0.0
-    l3: float = 0.0
-    l4: float = 0.0
-    l5: float = 0.0
-    l6: float = 0.0
-    l7: float = 0.0
-    l8: float = 0.0
-    l9: float = 0.0
-    l10: float = 0.0
-    l11: float = 0.0
-    l12: float = 0.0
-    l13: float = 0.0
-    l14: float = 0.0
-    l15: float = 0.0
-    l16: float = 0.0
-    l17: float = 0.0
-    l18: float = 0.0
-    l19: float = 0.0
-    l20: float = 0.0
-    l21: float = 0.0
-    l22: float = 0.0
-    l23: float = 0.0
-    l24: float = 0.0
-    l25: float = 0.0
-    l26: float = 0.0
-    l27: float = 0.0
-    l28: float = 0.0
-    l29: float = 0.0
-    l30: float = 0.0
-    l31: float = 0.0
+    l0: float = f[lane]
+    l1: float = f[lane + 1]
+    l2: float = f[lane + 2]
+    l3: float = f[lane + 3]
+    l4: float = f[lane + 4]
+    l5: float = f[lane + 5]
+    l6: float = f[lane + 6]
+    l7: float = f[lane + 7]
+    l8: float = f[lane + 8]
+    l9: float = f[lane + 9]
+    l10: float = f[lane + 10]
+    l11: float = f[lane + 11]
+    l12: float = f[lane + 12]
+    l13: float = f[lane + 13]
+    l14: float = f[lane + 14]
+    l15: float = f[lane + 15]
+    l16: float = f[lane + 16]
+    l17: float = f[lane + 17]
+    l18: float = f[lane + 18]
+    l19: float = f[lane + 19]
+    l20: float = f[lane + 20]
+    l21: float = f[lane + 21]
+    l22: float = f[lane + 22]
+    l23: float = f[lane + 23]
+    l24: float = f[lane + 24]
+    l25: float = f[lane + 25]
+    l26: float = f[lane + 26]
+    l27: float = f[lane + 27]
+    l28: float = f[lane + 28]
+    l29: float = f[lane + 29]
+    l30: float = f[lane + 30]
+    l31: float = f[lane + 31]
     for b in range(count >> 5):
         i: i64 = w + b * 32
         j: i64 = x + b * 32
@@ -125,46 +126,42 @@ def dot(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> float:
     done: i64 = (count >> 5) * 32
     for t in range(count - done):
         f[lane + t] += f[w + done + t] * f[x + done + t]
-    total: float = 0.0
-    for t in range(i64(32)):
-        total += f[lane + t]
-    return total
 
 
-def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> float:
+def add_lanes_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> None:
     """The same for `count` little-endian f32 weights from byte p of wb, each times `factor`, a power of two."""
-    l0: float = 0.0
-    l1: float = 0.0
-    l2: float = 0.0
-    l3: float = 0.0
-    l4: float = 0.0
-    l5: float = 0.0
-    l6: float = 0.0
-    l7: float = 0.0
-    l8: float = 0.0
-    l9: float = 0.0
-    l10: float = 0.0
-    l11: float = 0.0
-    l12: float = 0.0
-    l13: float = 0.0
-    l14: float = 0.0
-    l15: float = 0.0
-    l16: float = 0.0
-    l17: float = 0.0
-    l18: float = 0.0
-    l19: float = 0.0
-    l20: float = 0.0
-    l21: float = 0.0
-    l22: float = 0.0
-    l23: float = 0.0
-    l24: float = 0.0
-    l25: float = 0.0
-    l26: float = 0.0
-    l27: float = 0.0
-    l28: float = 0.0
-    l29: float = 0.0
-    l30: float = 0.0
-    l31: float = 0.0
+    l0: float = f[lane]
+    l1: float = f[lane + 1]
+    l2: float = f[lane + 2]
+    l3: float = f[lane + 3]
+    l4: float = f[lane + 4]
+    l5: float = f[lane + 5]
+    l6: float = f[lane + 6]
+    l7: float = f[lane + 7]
+    l8: float = f[lane + 8]
+    l9: float = f[lane + 9]
+    l10: float = f[lane + 10]
+    l11: float = f[lane + 11]
+    l12: float = f[lane + 12]
+    l13: float = f[lane + 13]
+    l14: float = f[lane + 14]
+    l15: float = f[lane + 15]
+    l16: float = f[lane + 16]
+    l17: float = f[lane + 17]
+    l18: float = f[lane + 18]
+    l19: float = f[lane + 19]
+    l20: float = f[lane + 20]
+    l21: float = f[lane + 21]
+    l22: float = f[lane + 22]
+    l23: float = f[lane + 23]
+    l24: float = f[lane + 24]
+    l25: float = f[lane + 25]
+    l26: float = f[lane + 26]
+    l27: float = f[lane + 27]
+    l28: float = f[lane + 28]
+    l29: float = f[lane + 29]
+    l30: float = f[lane + 30]
+    l31: float = f[lane + 31]
     for b in range(count >> 5):
         i: i64 = p + b * 128
         j: i64 = x + b * 32
@@ -235,10 +232,27 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
     done: i64 = (count >> 5) * 32
     for t in range(count - done):
         f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
+
+
+def clear_lanes(f: vec[float], lane: i64, rows: i64) -> None:
+    """Zeroes the lanes of `rows` products, 32 each."""
+    for t in range(rows * 32):
+        f[lane + t] = 0.0
+
+
+def sum_lanes(f: vec[float], lane: i64) -> float:
+    """f[lane] to f[lane + 31], one after another."""
     total: float = 0.0
     for t in range(i64(32)):
         total += f[lane + t]
     return total
+
+
+def dot(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> float:
+    """Sum of f[w + j] * f[x + j] for j < count, in the module's order; f[lane : lane + 32] is scratch."""
+    clear_lanes(f, lane, 1)
+    add_lanes(f, w, x, count, lane)
+    return sum_lanes(f, lane)
 
 
 def bits_f16(wb: bytes, start: i64, count: i64, k: vec[i32], out: i64) -> None:
@@ -286,29 +300,53 @@ def put(f: vec[float], y: i64, value: float, accumulate: i64) -> None:
         f[y] = value
 
 
-def matvec_f32(
-    wb: bytes, start: i64, first: i64, last: i64, cols: i64, f: vec[float], x: i64, y: i64, accumulate: i64, fs: i64
-) -> None:
-    """f[y + r] (+)= row r of an f32 matrix times f[x:x+cols], rows first..last-1; f[fs:fs+32] is scratch."""
-    for r in range(first, last):
-        put(f, y + r, dot_f32(wb, start + r * cols * 4, 1.0, f, x, cols, fs), accumulate)
+def store_sums(f: vec[float], lane: i64, rows: i64, y: i64, accumulate: i64) -> None:
+    """f[y + r] (+)= the sum of row r's lanes."""
+    for r in range(rows):
+        put(f, y + r, sum_lanes(f, lane + r * 32), accumulate)
 
 
-def matvec_f16(
-    wb: bytes, start: i64, first: i64, last: i64, cols: i64, k: vec[i32], kb: bytes,
+def matvec_float(
+    kind: i64, wb: bytes, start: i64, first: i64, last: i64, cols: i64, k: vec[i32], kb: bytes,
     f: vec[float], x: i64, y: i64, accumulate: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """The same for f16; k[ks:ks+cols] is scratch too, kb the same memory as k."""
-    for r in range(first, last):
-        bits_f16(wb, start + r * cols * 2, cols, k, ks)
-        put(f, y + r, dot_f32(kb, ks * 4, TWO_112, f, x, cols, fs), accumulate)
+    """f[y + r] (+)= row r of an F32 (kind 0), F16 (1) or BF16 (30) matrix times f[x : x + cols], rows first..last-1.
+
+    Eight rows at a time meet a piece of x that stays in the first-level cache. Scratch: f[fs : fs + 256],
+    k[ks : ks + CHUNK]; kb is the same memory as k.
+    """
+    size: i64 = 2
+    if kind == 0:
+        size = 4
+    r: i64 = first
+    while r < last:
+        rows: i64 = last - r
+        if rows > 8:
+            rows = 8
+        clear_lanes(f, fs, rows)
+        done: i64 = 0
+        while done < cols:
+            count: i64 = cols - done
+            if count > CHUNK:
+                count = CHUNK
+            for i in range(rows):
+                p: i64 = start + ((r + i) * cols + done) * size
+                if kind == 0:
+                    add_lanes_f32(wb, p, 1.0, f, x + done, count, fs + i * 32)
+                elif kind == 1:
+                    bits_f16(wb, p, count, k, ks)
+                    add_lanes_f32(kb, ks * 4, TWO_112, f, x + done, count, fs + i * 32)
+                else:
+                    bits_bf16(wb, p, count, k, ks)
+                    add_lanes_f32(kb, ks * 4, 1.0, f, x + done, count, fs + i * 32)
+            done += CHUNK
+        store_sums(f, fs, rows, y + r, accumulate)
+        r += 8
 
 
-def matvec_bf16(
-    wb: bytes, start: i64, first: i64, last: i64, cols: i64, k: vec[i32], kb: bytes,
-    f: vec[float], x: i64, y: i64, accumulate: i64, ks: i64, fs: i64
-) -> None:  # fmt: skip
-    """The same for bf16."""
-    for r in range(first, last):
-        bits_bf16(wb, start + r * cols * 2, cols, k, ks)
-        put(f, y + r, dot_f32(kb, ks * 4, 1.0, f, x, cols, fs), accumulate)
+def read_words(wb: bytes, start: i64, count: i64) -> i64:
+    """The sum of `count` i64 from byte `start`: nothing but reading, the yardstick of the benchmarks."""
+    total: i64 = 0
+    for j in range(count):
+        total += read_i64_le(wb, start + j * 8) & 65535  # no sum that overflows, also where CPython adds
+    return total

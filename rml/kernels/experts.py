@@ -21,7 +21,7 @@ ROWS: Final = 16  # rows of an expert taken for all its tokens before the next: 
 
 def one_row(
     steps: vec[i64], p: i64, start: i64, first: i64, last: i64, row: i64, y: i64, rank: i64, control: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """f[y + r] = rows first..last-1 of one expert times activation row `row`."""
     kind: i64 = steps[p + 1]
@@ -42,14 +42,14 @@ def one_row(
         groups = cols // group
         parts = groups * parts_of(group)
     matmul.matvec(
-        kind, w, wb, start, first, last, cols, h, steps[p + 7] + row * cols, k, kb, steps[p + 9] + row * parts,
+        kind, w, wb, start, first, last, cols, h, hu, steps[p + 7] + row * cols * 2, k, kb, steps[p + 9] + row * parts,
         f, x, steps[p + 8] + row * groups, control[HALF], y, 0, hs, ks, fs,
     )  # fmt: skip
 
 
 def up_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t * k + slot] = expert chosen[t * k + slot] times x[t], rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -64,14 +64,14 @@ def up_rows(
                 if ids[chosen + item] == e:
                     y: i64 = steps[p + 10] + item * steps[p + 3]
                     one_row(
-                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control, w, wb, f, h, k, kb
+                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control, w, wb, f, h, hu, k, kb
                     )
             r = end
 
 
 def down_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t] += weight of the slot * (expert times x[t * k + slot]), rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -85,7 +85,7 @@ def down_rows(
                 end = last
             for item in range(n * slots):
                 if ids[chosen + item] == e:
-                    one_row(steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control, w, wb, f, h, k, kb)
+                    one_row(steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control, w, wb, f, h, hu, k, kb)
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]
                     weighted_add(f, y + r, out, end - r, f[steps[p + 14] + item])
             r = end

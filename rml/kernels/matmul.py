@@ -4,7 +4,7 @@ A matrix is `rows` rows of `cols` weights, row after row, from byte `start` of t
 id. Arenas and their elements:
 
     w, wb   the mapped weights as vec[u8] and as bytes, the same memory
-    h       i16: int8 activations, of one token or of tiles of 32 tokens, and scratch
+    h, hu   i16 and u8, one memory: int8 activations, of one token or of tiles of 32 tokens, and scratch
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
     f       float64: everything else; f[half + bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
@@ -20,9 +20,7 @@ from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.dense import (
     dot,
-    matvec_bf16,
-    matvec_f16,
-    matvec_f32,
+    matvec_float,
     put,
     widen_bf16,
     widen_f16,
@@ -90,27 +88,24 @@ def scratch_f(cols: i64) -> i64:
 
 
 def matvec(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hx: i64,
+    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hu: vec[u8], hx: i64,
     k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64, scale: i64, half: i64, y: i64, accumulate: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times one token.
 
     Unquantised types multiply f[x : x + cols]; quantised ones the int8 activations that quantize.quantize_row wrote
-    with group = group_of(kind): h[hx + position], f[scale + g], k[sums + position / 32] (/ 16 for the K types).
+    with group = group_of(kind): h[hx + position] and the bytes behind them, f[scale + g],
+    k[sums + position / 32] (/ 16 for the K types).
     """
-    if kind == 0:
-        matvec_f32(wb, start, first, last, cols, f, x, y, accumulate, fs)
-    elif kind == 1:
-        matvec_f16(wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
-    elif kind == 30:
-        matvec_bf16(wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
+    if group_of(kind) == 0:
+        matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
     elif kind == 8:
-        matvec_q8_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
+        matvec_q8_0(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
     elif kind == 2:
-        matvec_q4_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
+        matvec_q4_0(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
     elif kind == 3:
-        matvec_q4_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
+        matvec_q4_1(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
     elif kind == 6:
         matvec_q5_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
     elif kind == 7:

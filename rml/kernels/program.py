@@ -1,7 +1,7 @@
 """Runs a program, the steps of a whole forward pass, on one worker. See opcodes.py for records and control words.
 
 The arenas: `ids` i64; `w` and `wb` the mapped weights; `f`, `fi`, `fw` and `fb` one memory as float64, i64, i32 and
-bytes; `h` i16; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
+bytes; `h` and `hu` one memory as i16 and u8; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
 bytes; `pages` its page table.
 """
 
@@ -82,7 +82,7 @@ def store_tokens(
 
 def token_step(
     steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
 ) -> None:  # fmt: skip
     """A step whose tokens are shared among the ranks."""
@@ -95,7 +95,7 @@ def token_step(
     if op == NORM:
         tokenwise.norm(steps, p, first, last, scratch, f)
     elif op == QUANTIZE:
-        tokenwise.round_inputs(steps, p, n, first, last, rank, control, f, fb, fi, h, k, scratch)
+        tokenwise.round_inputs(steps, p, n, first, last, rank, control, f, fb, fi, h, hu, k, scratch)
     elif op == ROPE:
         rotate_tokens(steps, p, first, last, f)
     elif op == STORE:
@@ -116,7 +116,7 @@ def token_step(
 
 def row_step(
     steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """A step whose output rows are shared among the ranks."""
     op: i64 = steps[p]
@@ -129,15 +129,15 @@ def row_step(
         return
     scratch: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     if op == MATMUL:
-        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, h, k, kb)
+        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, h, hu, k, kb)
     elif op == GLU:
         rowwise.glu(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == BIAS:
         rowwise.bias(steps, p, n, first, last, f)
     elif op == EXPERTS_UP:
-        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, k, kb)
+        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == EXPERTS_DOWN:
-        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, k, kb)
+        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == SOFTCAP:
         rowwise.softcap(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == FILL:
@@ -146,7 +146,7 @@ def row_step(
 
 def step_of(
     steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
 ) -> None:  # fmt: skip
     """One rank's share of the step at steps[p:]."""
@@ -162,14 +162,14 @@ def step_of(
         if rank == 0:
             tokenwise.last_row(steps, p, n, f)
     elif op >= ROW_STEPS:
-        row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb)
+        row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb)
     else:
-        token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, k, kb, cf, cw, ch, cu, cb, pages)
+        token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb, cf, cw, ch, cu, cb, pages)
 
 
 def run(
     steps: vec[i64], control: vec[i64], epochs: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
     worker: i64, workers: i64, ranks: i64,
 ) -> i64:  # fmt: skip
@@ -195,7 +195,7 @@ def run(
             rank: i64 = worker
             while rank < ranks:
                 step_of(
-                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages
+                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, hu, k, kb, cf, cw, ch, cu, cb, pages
                 )
                 rank += workers
             if op == LAST_ROW:
@@ -207,7 +207,7 @@ def run(
 
 def serve(
     steps: vec[i64], control: vec[i64], epochs: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
     worker: i64, workers: i64, ranks: i64, generation: i64, seconds: float,
 ) -> i64:  # fmt: skip
@@ -224,7 +224,7 @@ def serve(
             return i64(0)
         epochs[mine] = work
         late: i64 = run(
-            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, k, kb, cf, cw, ch, cu, cb, pages,
+            steps, control, epochs, ids, w, wb, f, fb, fi, fw, h, hu, k, kb, cf, cw, ch, cu, cb, pages,
             worker, workers, ranks,
         )  # fmt: skip
         if late != 0:

@@ -9,19 +9,26 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
+def dot_q4(w: vec[u8], p: i64, x: vec[u8], at: i64) -> i32:
+    """Sum of the 4-bit values from byte p times the int8 bytes x[at:], over one block."""
+    acc: i32 = 0
+    for j in range(i64(16)):
+        acc += i32(w[p + j] & 15) * ((i32(x[at + j]) ^ 128) - 128)
+    for j in range(i64(16)):
+        acc += i32(w[p + j] >> 4) * ((i32(x[at + 16 + j]) ^ 128) - 128)
+    return acc
+
+
 def matvec_q4_0(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
+    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], sums: i64,
     f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
 ) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
+    """f[y + r] (+)= row r times the int8 activations x[at:]; layouts in matmul.matvec."""
     for r in range(first, last):
         p: i64 = start + r * blocks * 18
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = 0
-            for j in range(i64(16)):
-                acc += (i32(w[p + 2 + j] & 15) - 8) * i32(h[hx + b * 32 + j])
-                acc += (i32(w[p + 2 + j] >> 4) - 8) * i32(h[hx + b * 32 + 16 + j])
+            acc: i32 = dot_q4(w, p + 2, x, at + b * 32) - 8 * k[sums + b]
             total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
             p += 18
         if accumulate != 0:
@@ -31,18 +38,15 @@ def matvec_q4_0(
 
 
 def matvec_q4_1(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], sums: i64,
+    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], sums: i64,
     f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
 ) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
+    """f[y + r] (+)= row r times the int8 activations x[at:]; layouts in matmul.matvec."""
     for r in range(first, last):
         p: i64 = start + r * blocks * 20
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = 0
-            for j in range(i64(16)):
-                acc += i32(w[p + 4 + j] & 15) * i32(h[hx + b * 32 + j])
-                acc += i32(w[p + 4 + j] >> 4) * i32(h[hx + b * 32 + 16 + j])
+            acc: i32 = dot_q4(w, p + 4, x, at + b * 32)
             d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
             m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
             total += (float(acc) * d + float(k[sums + b]) * m) * f[scale + b]

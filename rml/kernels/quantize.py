@@ -12,7 +12,7 @@ from typing import Final
 
 from librt.strings import read_f64_le, read_i64_le
 from librt.vecs import vec
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 MAGIC: Final = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which the low bits of the sum then hold
 
@@ -76,14 +76,22 @@ def round_group(f: vec[float], fb: bytes, fi: vec[i64], x: i64, group: i64, h: v
     return m / 127.0
 
 
+def pack_bytes(h: vec[i16], x: i64, count: i64, hu: vec[u8], out: i64) -> None:
+    """hu[out + j] = the int8 h[x + j], as a byte."""
+    for j in range(count):
+        hu[out + j] = u8(i32(h[x + j]) & 255)
+
+
 def quantize_row(
-    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], hx: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], hu: vec[u8], hx: i64,
     k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
     """Rounds one token, f[x + position], for matmul.matvec. group: matmul.group_of of the matrix's type, not 0.
 
-    Writes h[hx + position] = q, f[scale + g] = the group's scale, k[sums + s] = the sums of q, each of 32 positions
-    (of 16 where group is 256). f[fs : fs + group] is scratch.
+    Writes h[hx + position] = q; for group 32 the same as bytes, hu[2 * (hx + cols) + position], where hu is the same
+    memory as h (unsigned weights times int8 bytes are one instruction, vpdpbusd); f[scale + g] = the group's scale;
+    k[sums + s] = the sums of q, each of 32 positions (of 16 where group is 256). A row takes 2 * cols entries of h.
+    f[fs : fs + group] is scratch.
     """
     parts: i64 = parts_of(group)
     size: i64 = group // parts
@@ -91,6 +99,8 @@ def quantize_row(
         f[scale + g] = round_group(f, fb, fi, x + g * group, group, h, hx + g * group, fs)
         for s in range(parts):
             k[sums + g * parts + s] = sum_of(h, hx + g * group + s * size, size)
+    if group == 32:
+        pack_bytes(h, hx, cols, hu, (hx + cols) * 2)
 
 
 def pack_pair(h: vec[i16], low: i64, high: i64, count: i64, out: i64) -> None:

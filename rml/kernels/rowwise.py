@@ -39,7 +39,7 @@ def first_row(rows: i64, rank: i64, ranks: i64) -> i64:
 
 def product(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+    f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y (+)= matrix x for rows first..last-1 and every token."""
     kind: i64 = steps[p + 1]
@@ -73,7 +73,7 @@ def product(
             parts = groups * parts_of(matmul.group_of(kind))
         for t in range(n):
             matmul.matvec(
-                kind, w, wb, start, first, last, cols, h, hx + t * cols, k, kb, sums + t * parts,
+                kind, w, wb, start, first, last, cols, h, hu, hx + t * cols * 2, k, kb, sums + t * parts,
                 f, x + t * cols, scales + t * groups, half, y + t * stride, accumulate, hs, ks, fs,
             )  # fmt: skip
 

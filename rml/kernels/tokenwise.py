@@ -50,7 +50,7 @@ def norm(steps: vec[i64], p: i64, first: i64, last: i64, lane: i64, f: vec[float
 
 def round_inputs(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64],
-    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], k: vec[i32], scratch: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], scratch: i64,
 ) -> None:  # fmt: skip
     """The int8 activations of the tokens' rows: tiles for many tokens, else one vector after another."""
     x: i64 = steps[p + 1]
@@ -59,8 +59,8 @@ def round_inputs(
     items: i64 = steps[p + 7]
     groups: i64 = cols // group
     parts: i64 = groups * quantize.parts_of(group)
+    hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     if n >= FEW and steps[p + 8] == 0:
-        hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
         t: i64 = first
         while t < last:
             tokens: i64 = last - t
@@ -75,7 +75,7 @@ def round_inputs(
         return
     for row in range(first * items, last * items):
         quantize.quantize_row(
-            f, fb, fi, x + row * cols, cols, group, h, steps[p + 4] + row * cols,
+            f, fb, fi, x + row * cols, cols, group, h, hu, steps[p + 4] + row * cols * 2,
             k, steps[p + 6] + row * parts, steps[p + 5] + row * groups, scratch,
         )  # fmt: skip
 
