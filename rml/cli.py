@@ -33,6 +33,7 @@ from rml.tokenizer_files import open_tokenizer
 VERIFY_COMMANDS: Final[dict[str, str]] = {
     "determinism": "rml.verify_commands:determinism",
     "kld": "rml.verify_commands:kld",
+    "kv": "rml.verify_commands:kv",
     "record": "rml.verify_commands:record",
 }
 

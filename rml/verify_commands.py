@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 import rml
-from rml import verify_determinism, verify_kld, verify_tables
+from rml import verify_determinism, verify_kld, verify_kv, verify_tables
 from rml.cli import SafeCommand, progress, tokenizer_or_none
 from rml.errors import InvalidArgument
 from rml.kv_cache import DTYPES, CacheType
@@ -157,6 +157,7 @@ scoring_options = stacked(
     ),
 )
 TOKENS = 2000
+KV_TOKENS = 128
 
 
 def scoring_of(model: Path, vocab: int, options: dict[str, Any]) -> tuple[Scoring, Scored]:
@@ -255,3 +256,44 @@ def record(
         f"{out}: {scoring.positions} positions, {mean:.0f} tokens of each, {out.stat().st_size} bytes\n",
         as_json,
     )
+
+
+@click.command(cls=SafeCommand)
+@model_argument
+@text_options
+@click.option(
+    "--dot",
+    type=dot_choice,
+    default="exact",
+    show_default=True,
+    help="Product of quantised weights; exact shows the cache alone.",
+)
+@threads_option
+@json_option
+def kv(
+    model: Path,
+    text: Path | None,
+    ids: str | None,
+    count: int | None,
+    bos: bool | None,
+    dot: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """What f32, f16 and int8 KV caches cost against f64: errors of each layer, KL divergence, advice on outliers."""
+    loaded = rml.load(model, threads=threads, dot=dot, deterministic=True)
+    scored = chosen_ids(model, loaded.config.vocab_size, text, ids, count or KV_TOKENS, bos)
+    tokens = prompt_of(scored)
+    with progress("tokens", len(tokens)) as advance:
+        reports, outliers = verify_kv.measure(loaded, tokens, on_tokens=advance)
+    report = {
+        "model": str(model),
+        "dot": loaded.dot,
+        "kernels": str(rml.BUILD),
+        "source": scored.source,
+        "tokens": tokens,
+        "types": [each.as_dict() for each in reports],
+        "outliers": [vars(each) for each in outliers],
+        "advice": verify_kv.advice(reports, outliers),
+    }
+    show(report, verify_tables.kv_text(report), as_json)

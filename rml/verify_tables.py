@@ -76,3 +76,26 @@ def worst_table(worst: Sequence[Mapping[str, Any]], tokenizer: Tokenizer | None)
 def token_text(tokenizer: Tokenizer | None, token: int) -> str:
     """A token's text, or its id where there is no tokenizer."""
     return piece_text(tokenizer, token) or str(token)
+
+
+def kv_text(report: Mapping[str, Any]) -> str:
+    """A line per layer with every type's errors, a line per type with what they do together, advice."""
+    types = [each for each in report["types"] if not each["problem"]]
+    head = f"{report['model']} ({report['dot']} products): {len(report['tokens'])} tokens ({report['source']})\n"
+    names = [f"{each['dtype']} {what}" for each in types for what in ("key", "value", "attention")]
+    layers = len(types[0]["layers"]) if types else 0
+    rows = [
+        (layer, *(f"{each['layers'][layer][what]:.1e}" for each in types for what in ("key", "value", "attention")))
+        for layer in range(layers)
+    ]
+    parts = [head + f"{report['kernels']}\n"]
+    if rows:
+        title = "Relative errors against an f64 cache, each layer on its own"
+        parts.append(table_text(title, ["layer", *names], rows, ["layer", *names]))
+        figures = [
+            (each["dtype"], f"{each['kl_mean']:.2e}", f"{each['kl_max']:.2e}", f"{100 * each['same_top']:.2f} %")
+            for each in types
+        ]
+        columns = ["cache", "mean KL", "largest KL", "same likeliest token"]
+        parts.append(table_text("Logits, all layers together (nats)", columns, figures, columns[1:]))
+    return "\n".join([*parts, "".join(f"{line}\n" for line in report["advice"])])

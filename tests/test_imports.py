@@ -31,7 +31,7 @@ ORDER = [
     ["tokenizer_files"],
     ["generate", "inspection"],
     ["model", "scoring"],
-    ["verify_text", "verify_determinism", "verify_record", "verify_kld"],
+    ["verify_text", "verify_determinism", "verify_record", "verify_taps", "verify_kld", "verify_kv"],
     ["cli_tables", "cli"],
     ["verify_tables", "verify_commands"],
 ]

@@ -1,6 +1,6 @@
 """Runs of the float64 reference for `rml verify`: compared directly, recorded, or as a dump of its activations.
 
-    python -m tools.verify_reference kld MODEL                 # KL divergence of the engine from the reference, streamed
+    python -m tools.verify_reference kld MODEL                 # KL divergence from the reference, streamed
     python -m tools.verify_reference record MODEL --out X.kld  # a small file: rml verify kld X.kld MODEL
     python -m tools.verify_reference taps MODEL --out X.npz    # every named activation: rml verify bisect X.npz MODEL
 
