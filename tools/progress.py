@@ -22,6 +22,7 @@ class Progress:
         self.unit = unit
         self.done = 0.0
         self._start = self._shown = time.monotonic()
+        self._line = ""
         self._tty = sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
@@ -46,6 +47,9 @@ class Progress:
 
     def _show(self, last: bool = False) -> None:
         line = self.line(time.monotonic() - self._start)
+        if line == self._line and not self._tty:
+            return
+        self._line = line
         if self._tty:
             print(f"\r\x1b[2K{line}", end="\n" if last else "", file=sys.stderr, flush=True)
         else:
