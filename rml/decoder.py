@@ -115,9 +115,9 @@ class ForwardPass:
         angles = self.local_angles if sliding else self.angles
         s.rope(self.q, c.head_dim, angles, c.rope_interleaved)
         s.rope(self.k, c.head_dim, angles, c.rope_interleaved)
+        self.tap_qkv(index, "_rope")  # before they are stored, so that a tap can replace what the cache gets
         s.store(self.k, self.v, index)
         s.barrier()
-        self.tap_qkv(index, "_rope")
         s.attend(self.q, self.attended, index, c.sliding_window if sliding else 0, c.attention_scale, self.shared)
         s.tap(f"blk.{index}.attn_out", self.attended)
         s.prepare(self.attended, (layer.output,))
