@@ -187,8 +187,8 @@ class Transformers:
 class EngineKind:
     """What can be timed. packages: import names that it needs; opens: "file" (GGUF), "directory", or both.
 
-    steps, loads: how many decode steps a sample has, and how many loads are timed, at most: slow engines would take all
-    the time of the run, and need no more to be told apart.
+    steps, loads, context: how many decode steps a sample has, how many loads are timed, and after how many tokens of
+    context, at most: slow engines would take all the time of the run, and need no more to be told apart.
 
     kl_limit: how far (KL divergence, nats) its logits may be from exact ones before its speed is of no interest. The
     limits are for one position each, and catch wrong arithmetic; they do not rank right arithmetics.
@@ -201,6 +201,7 @@ class EngineKind:
     opens: tuple[str, ...] = ("file", "directory")
     steps: int = 1000
     loads: int = 1000
+    context: int = 1_000_000
 
 
 YARDSTICK = "rml exact"
@@ -211,7 +212,7 @@ KINDS = {
         EngineKind("rml", Rml, (), 0.1),  # int8 activations: 0.001 to 0.02 on real checkpoints
         EngineKind("llama.cpp", LlamaCpp, ("llama_cpp",), 0.1, ("file",)),  # the same
         EngineKind("transformers f32", partial(Transformers, dtype="float32"), TORCH, 1e-4, ("directory",), 8, 1),
-        EngineKind("transformers bf16", partial(Transformers, dtype="bfloat16"), TORCH, 0.2, ("directory",), 8, 1),
+        EngineKind("transformers bf16", partial(Transformers, dtype="bfloat16"), TORCH, 0.2, ("directory",), 8, 1, 512),
         EngineKind(YARDSTICK, partial(Rml, exact=True), (), 0.0),
     )
 }

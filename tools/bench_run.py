@@ -226,7 +226,8 @@ class Group:
         """One measurement on every engine."""
         want = self.want[prompt_length(what, n)]
         feed = [int(token) for token in want["tokens"][:-1]]
-        rows = {engine: self.empty_row(engine, what, n, len(feed)) for engine in self.clients}
+        able = [engine for engine in self.clients if n <= KINDS[engine].context]
+        rows = {engine: self.empty_row(engine, what, n, len(feed)) for engine in able}
         for engine, found in rows.items():
             self.burn(engine, found, want, feed)
         samples: dict[str, list[float]] = {engine: [] for engine in rows}
