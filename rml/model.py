@@ -33,7 +33,8 @@ class LanguageModel(DecoderLM):
     ) -> Iterator[str]:
         """Pieces of the text that continues `prompt`, as they become certain; greedy unless `sampling` says otherwise.
 
-        Ends at an end token, after `max_tokens`, or when the context is full. Raises InvalidArgument for an empty prompt.
+        Ends at an end token, after `max_tokens`, or when the context is full. Raises InvalidArgument for an empty
+        prompt.
         """
         return iter(Generation(self, self.tokenizer, prompt, max_tokens=max_tokens, sampling=sampling))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,7 +169,7 @@ class Run:
         if wanted is not None:
             row.worst, row.mean_kl, row.top1 = found.worst, found.mean_kl, found.top1
         # random weights have near ties: a path that rounds may take another token
-        judged = row.greedy if limit.logits is not None else ""
+        judged = 0.0 if equal or limit.logits is None else math.inf
         bounds = replace(limit, peer_factor=PEER_FACTOR if limit.peer_factor else None)
         failures = list(bounds.failures(row.golden_error, row.worst, row.mean_kl, peer_kl, judged))
         if limit.logits is None and not golden_error < ROUNDED_ERROR:

@@ -110,7 +110,8 @@ class Case:
         if path == "vector":
             return native.kernel("matmul.matvec").prepare(
                 *head, self.h, self.h.view(np.uint8), self.hx, self.k, self.k, self.sums, self.f,
-                self.x + token * self.cols, self.scale, self.half, self.y + token * self.ystride, accumulate, hs, ks, fs,
+                self.x + token * self.cols, self.scale, self.half, self.y + token * self.ystride, accumulate,
+                hs, ks, fs,
             )  # fmt: skip
         if path == "tile":
             return native.kernel("matmul.tile").prepare(

@@ -85,7 +85,9 @@ def down_rows(
                 end = last
             for item in range(n * slots):
                 if ids[chosen + item] == e:
-                    one_row(steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control, w, wb, f, h, hu, k, kb)
+                    one_row(
+                        steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control, w, wb, f, h, hu, k, kb
+                    )
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]
                     weighted_add(f, y + r, out, end - r, f[steps[p + 14] + item])
             r = end

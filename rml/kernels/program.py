@@ -1,8 +1,8 @@
 """Runs a program, the steps of a whole forward pass, on one worker. See opcodes.py for records and control words.
 
 The arenas: `ids` i64; `w` and `wb` the mapped weights; `f`, `fi`, `fw` and `fb` one memory as float64, i64, i32 and
-bytes; `h` and `hu` one memory as i16 and u8; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as float64, i32, i16, u8 and
-bytes; `pages` its page table.
+bytes; `h` and `hu` one memory as i16 and u8; `k` and `kb` i32; `cf`, `cw`, `ch`, `cu` and `cb` the cache's memory as
+float64, i32, i16, u8 and bytes; `pages` its page table.
 """
 
 from __future__ import annotations
@@ -195,8 +195,9 @@ def run(
             rank: i64 = worker
             while rank < ranks:
                 step_of(
-                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, hu, k, kb, cf, cw, ch, cu, cb, pages
-                )
+                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, hu, k, kb,
+                    cf, cw, ch, cu, cb, pages,
+                )  # fmt: skip
                 rank += workers
             if op == LAST_ROW:
                 n = 1
