@@ -2,14 +2,17 @@
 
     python -m tools.attention_benchmark                     512, 4096 and 16384 tokens, all cache types
     python -m tools.attention_benchmark --tokens 4096 --dtypes f32,int8 --rounds 50
-    python -m tools.attention_benchmark --layers 8          each round another layer: nothing is left in the caches
+    python -m tools.attention_benchmark --layers 1          always the same layer, as much of it as caches hold
 
 One thread, also for BLAS. Beside the kernels, in the same rounds: one plain read of the f32 keys and values,
 attend_ref (the definition, in float64), and the same step in numpy's f32 BLAS, over the cache's own layout
 ([token][head][channel]) and over keys and values laid out per head ([head][token][channel]). Every round times each
-contender once, so what else the machine does hits all alike; the best and the median of the rounds are kept, the first
-round is burn-in. Timed is the thread's processor time, which on an idle machine is the time on the clock, and on a busy
-one leaves out the waiting. With two ranks, their shares are timed one after the other and the slower one counts.
+contender once, right after an untimed run on another layer, so what else the machine does hits all alike, and what the
+contender before it left in caches and prefetchers does not count. The layers are taken in turn and are 268 MB of f32
+together: as in a decoder, nothing of a layer is left in the caches when its turn comes. Best and median of the rounds
+are kept; the first round is burn-in. Timed is the thread's processor time, which on an idle machine is the time on the
+clock, and on a busy one leaves out the waiting. With two ranks, their shares are timed one after the other and the
+slower one counts.
 
 No speed is printed for a wrong result: each row of the kernels carries its largest difference from attend_ref on what
 that cache holds. Writes a Markdown table and a JSON file of all samples.
@@ -48,7 +51,9 @@ class Contender:
     error: float | None = None
     samples: list[float] = field(default_factory=list)
 
-    def time_once(self, layer: int) -> None:
+    def time_once(self, layer: int, other: int) -> None:
+        """Runs `other`, then times `layer`."""
+        self.run(other)
         start = time.thread_time()
         self.run(layer)
         self.samples.append(time.thread_time() - start)
@@ -135,7 +140,7 @@ class Setting:
         for turn in range(rounds + 1):
             for contender in self.contenders:
                 if contender.name != "attend_ref" or turn % 10 < 2:
-                    contender.time_once(turn % self.layers)
+                    contender.time_once(turn % self.layers, (turn + self.layers // 2) % self.layers)
             if turn == 0:
                 for contender in self.contenders:
                     contender.samples.clear()
@@ -169,8 +174,9 @@ class Steps:
 class Shares(Contender):
     """Two ranks: the slower share of the first half of the calls, then of the second half."""
 
-    def time_once(self, layer: int) -> None:
+    def time_once(self, layer: int, other: int) -> None:
         assert isinstance(self.run, Steps)
+        self.run(other)
         seconds = []
         for part in self.run.layers[layer]:
             start = time.thread_time()
@@ -208,7 +214,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", default="512,4096,16384", help="context lengths (default %(default)s)")
     parser.add_argument("--dtypes", default="f64,f32,f16,int8", help="cache types (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=40, help="rounds per context (default %(default)s)")
-    parser.add_argument("--layers", type=int, default=1, help="layers taken in turn (default %(default)s)")
+    parser.add_argument("--layers", type=int, default=0, help="layers taken in turn (default: 32768 / tokens)")
     parser.add_argument("--output", type=Path, default=RUNS / "attention", help="path of the reports, without suffix")
     parser.add_argument("--allow-slow-kernels", action="store_true", help="also without release kernels")
     return parser.parse_args(arguments)
@@ -230,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for tokens in map(int, options.tokens.split(",")):
-            setting = Setting(tokens, options.layers, options.dtypes.split(","))
+            setting = Setting(tokens, options.layers or max(1, 32768 // tokens), options.dtypes.split(","))
             setting.measure(options.rounds, say)
             rows += setting.rows()
     wrong = [row for row in rows if row["error"] is not None and not row["error"] <= LIMIT]

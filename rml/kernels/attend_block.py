@@ -50,8 +50,8 @@ from rml.kernels.attend_state import (
     state_size,
 )
 from rml.kernels.attend_values import add_values_1, add_values_4
-from rml.kernels.cache_read import touch, widen_rows
-from rml.kernels.cache_rows import F32, F64, cache_row
+from rml.kernels.cache_read import f16_to_words, touch, widen_rows
+from rml.kernels.cache_rows import F16, F32, F64, cache_row
 from rml.kernels.exp import exp_into
 
 
@@ -129,15 +129,25 @@ def score_half(
     """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys, right in [low, high)."""
     q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
     ahead: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE]) * fi[a + ROW_BYTES] + h * fi[a + SHARE]  # the values
-    if fi[a + DTYPE] == F32 and count == 4 and low == 0 and high == 16 and fi[a + DIM] == fi[a + PADDED]:
-        # used once: widened on the way, the ring would cost more
-        stride: i64 = fi[a + ROW_BYTES]
-        key: i64 = fi[a + FIRST_ROWS + half] * stride + (fi[a + HEAD] + h) * fi[a + DIM] * 4
-        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], key, stride, q, fi[a + DIM], fi[a + PARTIALS])
+    dim: i64 = fi[a + DIM]
+    scale: float = f[a + SCALE]
+    row: i64 = fi[a + ROW_BYTES]
+    key: i64 = fi[a + FIRST_ROWS + half] * row
+    once: i64 = 0  # used by four queries and no more: widened on the way, the ring would cost more
+    if count == 4 and low == 0 and high == 16 and dim == fi[a + PADDED]:
+        once = 1
+    if once == 1 and fi[a + DTYPE] == F32:
+        key += (fi[a + HEAD] + h) * dim * 4
+        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
+    elif once == 1 and fi[a + DTYPE] == F16:
+        key = (key >> 1) + (fi[a + HEAD] + h) * dim
+        f16_to_words(fw, ch, key, row >> 1, 16, fi[a + WORDS] * 2, dim)
+        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], fb, fi[a + WORDS] * 8, dim * 4, q, dim, fi[a + PARTIALS])
+        scale *= 5.192296858534828e33  # 2^112
     else:
         widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
         score_ring(f, cb, ahead, fi, a, q, count)
-    sum_partials(f, fi[a + PARTIALS], s, count * 16, f[a + SCALE])
+    sum_partials(f, fi[a + PARTIALS], s, count * 16, scale)
 
 
 def value_half(
