@@ -31,10 +31,10 @@ def stored(name: str, values: Floats) -> tuple[Bytes, Floats]:
 
 
 def in_lanes(weights: Floats, x: Floats) -> float:
-    """The order that rml/kernels/dense.py states: 32 partial sums, then those one after another."""
-    lanes = [0.0] * 32
+    """The order that rml/kernels/dense.py states: 16 partial sums, then those one after another."""
+    lanes = [0.0] * 16
     for j, (w, v) in enumerate(zip(weights.tolist(), x.tolist(), strict=True)):
-        lanes[j % 32] += w * v
+        lanes[j % 16] += w * v
     total = 0.0
     for lane in lanes:
         total += lane
@@ -42,7 +42,7 @@ def in_lanes(weights: Floats, x: Floats) -> float:
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
-@pytest.mark.parametrize("cols", [1, 31, 32, 45, 160])
+@pytest.mark.parametrize("cols", [1, 15, 16, 45, 160])
 @few
 @given(seed=st.integers(0, 2**32 - 1), exponent=st.integers(-9, 4))
 def test_products(name: str, cols: int, seed: int, exponent: int) -> None:
@@ -58,6 +58,22 @@ def test_products(name: str, cols: int, seed: int, exponent: int) -> None:
         assert same_bits(got, exact[t])
         assert same_bits(got, [in_lanes(weights[r], x[t]) for r in range(3)])
         assert (np.abs(got - weights @ x[t]) <= KERNEL_PRODUCT * (np.abs(weights) @ np.abs(x[t]))).all()
+
+
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+def test_long_rows_four_at_a_time_give_the_same_bits(name: str) -> None:
+    """Rows longer than dense.NARROW are taken four at a time, the rest one by one."""
+    rng = np.random.default_rng(4)
+    cols = 4111
+    raw, weights = stored(name, rng.standard_normal((7, cols)))
+    x = rng.standard_normal((1, cols))
+    case = Case(name, raw, 7, cols, x)
+    got = case.vector().copy()
+    assert same_bits(got, [in_lanes(weights[r], x[0]) for r in range(7)])
+    assert same_bits(got, case.exact()[0])
+    case.f[case.y : case.y + 7] = 0.0
+    case.vector(0, 0, 5)
+    assert same_bits(case.vector(0, 5, 7), got)
 
 
 def test_every_f16_is_widened_exactly() -> None:

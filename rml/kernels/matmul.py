@@ -18,14 +18,7 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.dense import (
-    dot,
-    matvec_float,
-    put,
-    widen_bf16,
-    widen_f16,
-    widen_f32,
-)
+from rml.kernels.dense import dot, matvec_float, put, widen_float
 from rml.kernels.k_rows import matvec_k, unpack_k, widen_k
 from rml.kernels.k_tile import eight_rows_k
 from rml.kernels.q4 import matvec_q4_0, matvec_q4_1, unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
@@ -78,12 +71,12 @@ def scratch_h(cols: i64) -> i64:
 
 
 def scratch_k(cols: i64) -> i64:
-    """i32 scratch of one rank: accumulators of eight rows, and the weight sums or the widened bits of a row."""
-    return 1024 + cols
+    """i32 scratch of one rank: accumulators of eight rows and weight sums, or the bits of four widened rows."""
+    return 1024 + 4 * cols
 
 
 def scratch_f(cols: i64) -> i64:
-    """float64 scratch of one rank: 32 lanes, a widened row, or totals and factors of eight rows."""
+    """float64 scratch of one rank: lanes and a widened row, or totals and factors of eight rows."""
     return 512 + cols
 
 
@@ -122,12 +115,8 @@ def widen(
 
     Scratch: k[ks : ks + count] for f16 and bf16, h[hs : hs + 272].
     """
-    if kind == 0:
-        widen_f32(wb, start, count, f, out)
-    elif kind == 1:
-        widen_f16(wb, start, count, k, kb, ks, f, out)
-    elif kind == 30:
-        widen_bf16(wb, start, count, k, kb, ks, f, out)
+    if group_of(kind) == 0:
+        widen_float(kind, wb, start, count, k, kb, ks, f, out)
     elif kind == 8:
         widen_q8_0(w, start, count >> 5, f, half, out)
     elif kind == 2:
