@@ -8,6 +8,26 @@ from rml.token_codecs import BYTE, BYTE_OF, CONTROL, NORMAL, UNKNOWN, USER_DEFIN
 from rml.tokenizer import Tokenizer
 from rml.tokenizer_files import from_gguf
 
+NASTY = [
+    "",
+    " ",
+    "a",
+    " a ",
+    "  two  spaces  ",
+    "\n\n\t\r\n",
+    "don't I'LL 12345",
+    "émile e\u0301 ﬁ",
+    "日本語 한국어 العربية",
+    "😀👨‍👩‍👧🏳️‍🌈",
+    "\x00\x7f\ufeff\u00a0",
+    "<s>G",
+    "<s> G",
+    "x</s>y",
+    "x</s> y </s>",
+    "<0x41>",
+    "ab\n\nba",
+]
+
 MERGES = ["a b", "Ġ ab", "ab a", "Ġ Ġ", "Ċ Ċ", "Ã ©", "1 2", "12 3"]
 
 
