@@ -106,8 +106,10 @@ def test_the_reference_corrects_proposals(wrong: int | None) -> None:
             tokens[wrong] = (tokens[wrong] + 1) % 64
         return tokens
 
-    run, found = continuation(propose, path, TOKENS, 5, "test")
+    run, found, margins = continuation(propose, path, TOKENS, 5, "test")
     assert found == right
+    top = [np.sort(row)[-2:] for row in run.rows(range(len(TOKENS) - 1, len(TOKENS) + 4))]
+    assert margins == [two[1] - two[0] for two in top]
     assert len(run.states) == len(TOKENS) + 5
 
 

@@ -129,14 +129,14 @@ class Run:
             return found
 
         ids = self.prompt()
-        run, added = continuation(propose, self.path, ids, GREEDY, f"{len(ids) + GREEDY} tokens", self.folder)
+        run, added, margins = continuation(propose, self.path, ids, GREEDY, f"{len(ids) + GREEDY} tokens", self.folder)
         logits = np.array(list(run.rows(range(len(ids)))))
         note = f"{len(ids) + GREEDY} tokens through {self.shape.layers} layers; numpy's BLAS"
         self.rows.append(Row(self.name, "reference", None, time.monotonic() - clock, peak.bytes(), note=note))
         run.forget()
-        return self.golden(ids, added, logits), logits
+        return self.golden(ids, added, margins, logits), logits
 
-    def golden(self, ids: list[int], added: list[int], logits: Logits) -> dict[str, Any]:
+    def golden(self, ids: list[int], added: list[int], margins: list[float], logits: Logits) -> dict[str, Any]:
         """What is committed: as in tools/real_goldens.py, without what a model without words has none of."""
         return {
             "checkpoint": self.name,
@@ -147,6 +147,7 @@ class Run:
                     "name": "random",
                     "ids": ids,
                     "greedy": added,
+                    "margins": margins,
                     "positions": [reduce_row(at, row, TOP).as_dict() for at, row in enumerate(logits)],
                 }
             ],

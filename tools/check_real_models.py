@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import reference
 import rml
 from rml.cli_tables import table_text
 from rml.errors import RmlError
@@ -40,10 +39,10 @@ from tools.checkpoints import Checkpoint, find, models_dir
 from tools.comparison import Divergence
 from tools.progress import Progress
 from tools.real_limits import LIMITS, Limit
+from tools.resumable import ReferenceRun
 
 Logits = npt.NDArray[np.float64]
 LIVE_BYTES = 1 << 30  # larger checkpoints meet the reference itself only when asked: it takes minutes to hours
-HEAD_ROWS = 16  # positions whose reference logits are computed at once
 
 
 @dataclass
@@ -88,23 +87,17 @@ def reference_logits(checkpoint: Checkpoint, model: Path, ids: Sequence[int]) ->
 
 
 def compute_reference(model: Path, ids: Sequence[int], path: Path) -> None:
-    """Runs the reference and writes its logits, a few positions at a time; the file appears when it is whole."""
-    decoder = reference.load(model)
-    config = decoder.config
-    with Progress(f"reference, {len(ids)} tokens", config.layers + -(-len(ids) // HEAD_ROWS), "steps") as progress:
-
-        def tap(name: str, _: Logits) -> None:
-            if name.endswith(".output"):
-                progress.advance()
-
-        states = decoder.states(ids, tap)
-        partial = path.with_suffix(".part")
-        out = np.lib.format.open_memmap(partial, "w+", np.dtype(np.float64), (len(ids), config.vocab))
-        for first in range(0, len(ids), HEAD_ROWS):
-            out[first : first + HEAD_ROWS] = decoder.logits(states[first : first + HEAD_ROWS])
+    """Runs the reference, or what is left of a run, and writes its logits; the file appears when it is whole."""
+    run = ReferenceRun(model, ids, f"{len(ids)} tokens", path.parent)
+    partial = path.with_suffix(".part")
+    out = np.lib.format.open_memmap(partial, "w+", np.dtype(np.float64), (len(ids), run.model.config.vocab))
+    with Progress("reference, logits", len(ids), "positions") as progress:
+        for position, row in enumerate(run.rows(range(len(ids)))):
+            out[position] = row
             progress.advance()
-        out.flush()
+    out.flush()
     partial.rename(path)
+    run.forget()
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------

@@ -15,27 +15,27 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-import reference
 import rml
 from rml.generate import argmax
 from rml.scoring import reduce_row
 from rml.tokenizer_files import open_tokenizer
-from tools import llama_cpp_peer, real_goldens, report
+from tools import llama_cpp_peer, real_goldens, report, resumable
 from tools.checkpoints import Checkpoint, find, models_dir
 from tools.comparison import Divergence
 from tools.fetch_real_models import sha256_of
 from tools.progress import Progress
 from tools.real_goldens import AWKWARD, CONVERSATION, GREEDY, LONG, SHORT, SHORT_TOKENS, TOP, Prompt
+from tools.resumable import ReferenceRun
 
 Logits = npt.NDArray[np.float64]
-HEAD_ROWS = 16  # positions whose logits are computed at once: bounds memory at a large vocabulary
 
 
 def tokenizer_cases(model: Path) -> dict[str, Any]:
@@ -83,46 +83,15 @@ def chat_ids(model: Path, text: str, marks: Sequence[str]) -> list[int]:
     return [token for pair in zip(plain, [*control, []], strict=True) for ids in pair for token in ids]
 
 
-class ReferenceRun:
-    """The reference's states of a token sequence; logits are computed from them a few rows at a time."""
-
-    def __init__(self, path: Path, tokens: Sequence[int], what: str) -> None:
-        self.model = reference.load(path)
-        layers = self.model.config.layers
-        with Progress(f"reference, {what}", layers, "layers") as progress:
-
-            def tap(name: str, _: Logits) -> None:
-                if name.endswith(".output"):
-                    progress.advance()
-
-            self.states = self.model.states(tokens, tap)
-
-    def rows(self, positions: Sequence[int]) -> Iterator[Logits]:
-        """The logits (vocab,) of these positions, in turn."""
-        for first in range(0, len(positions), HEAD_ROWS):
-            yield from self.model.logits(self.states[list(positions[first : first + HEAD_ROWS])])
-
-
 def continuation(
     engine: rml.DecoderLM, path: Path, ids: list[int], what: str
 ) -> tuple[ReferenceRun, list[int], list[float]]:
     """The reference over the prompt and its own greedy continuation; that continuation, and each step's margin.
 
-    The engine proposes, the reference disposes: the proposal stands up to the first token that is not the reference's,
-    which replaces it; then again. Usually one pass is enough.
+    The engine proposes, the reference confirms or corrects; a run that was stopped goes on where it was.
     """
-    added: list[int] = []
-    while True:
-        proposal = propose(engine, [*ids, *added], GREEDY - len(added))
-        tokens = [*ids, *added, *proposal]
-        run = ReferenceRun(path, tokens, what)
-        steps = [reduce_row(0, row, 2) for row in run.rows(range(len(ids) - 1, len(tokens) - 1))]
-        wanted = [step.ids[0] for step in steps]
-        agreed = next((i for i, (a, b) in enumerate(zip(wanted, [*added, *proposal], strict=True)) if a != b), GREEDY)
-        if agreed == GREEDY:
-            return run, wanted, [step.values[0] - step.values[1] for step in steps]
-        added = wanted[: agreed + 1]
-        print(f"{what}: the reference takes another token at step {agreed}", file=sys.stderr)
+    keep = models_dir() / "reference"
+    return resumable.continuation(partial(propose, engine), path, ids, GREEDY, what, keep)
 
 
 def propose(engine: rml.DecoderLM, ids: Sequence[int], count: int) -> list[int]:
@@ -147,12 +116,14 @@ def prompt_golden(engine: rml.DecoderLM, model: Path, prompt: Prompt, bos: bool)
     run, greedy, margins = continuation(engine, model, ids, f"{prompt.name} prompt, {len(ids)} tokens")
     kept = real_goldens.kept_positions(prompt, len(ids), engine.config.sliding_window)
     positions = [reduce_row(at, row, TOP) for at, row in zip(kept, run.rows(kept), strict=True)]
+    peer = peer_distance(model, ids, kept, run)
+    run.forget()
     return {
         "name": prompt.name,
         "ids": ids,
         "greedy": greedy,
         "margins": margins,
-        "peer": peer_distance(model, ids, kept, run),
+        "peer": peer,
         "positions": [position.as_dict() for position in positions],
     }
 

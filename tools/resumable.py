@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 import reference
 from reference.gguf_files import files_of
+from rml.scoring import reduce_row
 from tools.progress import Progress
 
 Logits = npt.NDArray[np.float64]
@@ -98,8 +99,8 @@ class ReferenceRun:
 
 def continuation(
     propose: Propose, path: Path, ids: Sequence[int], count: int, what: str, keep: Path | None = None
-) -> tuple[ReferenceRun, list[int]]:
-    """The reference over a prompt and its own greedy continuation of `count` tokens, and that continuation.
+) -> tuple[ReferenceRun, list[int], list[float]]:
+    """The reference over a prompt and its own greedy continuation of `count` tokens; that, and each step's margin.
 
     Somebody else proposes (`propose(ids, count)`: the engine), the reference disposes: the proposal stands up to the
     first token that is not the reference's, which replaces it; then again. Usually one pass is enough, where a decoder
@@ -109,10 +110,11 @@ def continuation(
     while True:
         proposal = [*added, *propose([*ids, *added], count - len(added))]
         run = ReferenceRun(path, [*ids, *proposal], what, keep)
-        wanted = [int(row.argmax()) for row in run.rows(range(len(ids) - 1, len(ids) + count - 1))]
+        steps = [reduce_row(0, row, 2) for row in run.rows(range(len(ids) - 1, len(ids) + count - 1))]
+        wanted = [step.ids[0] for step in steps]
         agreed = next((i for i, (a, b) in enumerate(zip(wanted, proposal, strict=True)) if a != b), count)
         if agreed == count:
-            return run, wanted
+            return run, wanted, [step.values[0] - step.values[1] for step in steps]
         run.forget()
         added = wanted[: agreed + 1]
         print(f"{what}: the reference takes another token at step {agreed}", file=sys.stderr)
