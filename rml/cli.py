@@ -31,10 +31,12 @@ from rml.tokenizer_files import open_tokenizer
 
 # `rml verify NAME`: the command object, as module:attribute. Modules are imported when their command is used.
 VERIFY_COMMANDS: Final[dict[str, str]] = {
+    "bisect": "rml.verify_bisect_commands:bisect_command",
     "determinism": "rml.verify_commands:determinism",
     "kld": "rml.verify_commands:kld",
     "kv": "rml.verify_commands:kv",
     "record": "rml.verify_commands:record",
+    "taps": "rml.verify_bisect_commands:taps",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rml.cli_tables import table_text
 from rml.tokenizer import Tokenizer
 from rml.verify_determinism import CACHES, FEEDINGS, Matrix
-from rml.verify_text import piece_text
+from rml.verify_text import token_text
 
 SHOWN_DIGITS = 8  # of a hash
 
@@ -71,11 +71,6 @@ def worst_table(worst: Sequence[Mapping[str, Any]], tokenizer: Tokenizer | None)
     ]
     columns = ["window", "position", "KL", "text so far", "next", "A expects", "B expects", "A's loss", "B's loss"]
     return table_text("Worst positions", columns, rows, ["window", "position", "KL", "A's loss", "B's loss"])
-
-
-def token_text(tokenizer: Tokenizer | None, token: int) -> str:
-    """A token's text, or its id where there is no tokenizer."""
-    return piece_text(tokenizer, token) or str(token)
 
 
 def kv_text(report: Mapping[str, Any]) -> str:

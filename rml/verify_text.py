@@ -177,7 +177,7 @@ def scored_ids(model: Path, vocab: int, count: int, text: Path | None = None, bo
     except RmlError as error:
         if text is not None:
             raise InvalidArgument(f"a text needs a tokenizer: {error}") from error
-        return Scored(random_ids(vocab, count), f"random ids, seed {SEED} (no tokenizer)", None, None)
+        return Scored(random_ids(vocab, count), f"random, seed {SEED}: no tokenizer", None, None)
     words, name = read_text(text)
     ids = tokenizer.encode(words, bos=False)[:count]
     if not ids:
@@ -210,3 +210,8 @@ def context_text(tokenizer: Tokenizer | None, ids: Sequence[int], position: int,
     return repr(
         tokenizer.decode([i for i in ids[max(0, position - before + 1) : position + 1] if i < tokenizer.vocab_size])
     )
+
+
+def token_text(tokenizer: Tokenizer | None, token: int) -> str:
+    """A token's text, quoted, or its id where there is no tokenizer."""
+    return piece_text(tokenizer, token) or str(token)

@@ -32,8 +32,9 @@ ORDER = [
     ["generate", "inspection"],
     ["model", "scoring"],
     ["verify_text", "verify_determinism", "verify_record", "verify_taps", "verify_kld", "verify_kv"],
+    ["verify_sides", "verify_hints", "verify_evidence", "verify_bisect"],
     ["cli_tables", "cli"],
-    ["verify_tables", "verify_commands"],
+    ["verify_tables", "verify_commands", "verify_bisect_commands"],
 ]
 RANK = {name: i for i, names in enumerate(ORDER) for name in names}
 FAMILIES = re.compile(r"\b(llama|mistral|mixtral|qwen\w*|gemma\w*|olmoe?)\b", re.I)
