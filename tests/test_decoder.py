@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+import time
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from golden_cases import CASES, case
 import rml
 from rml.build_info import BUILD
 from rml.kv_cache import CacheType
+from rml.threads import available_cores
 
 Logits = npt.NDArray[np.float64]
 TOKENS = [(i * 37 + 11) % 64 for i in range(33)]
@@ -140,6 +145,7 @@ def test_a_failed_call_leaves_the_cache_as_it_was(llama: rml.DecoderLM, monkeypa
     assert cache.size == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama/hf", "gemma3/hf", "qwen3_moe/model.gguf"])
 def test_one_token_steps_allocate_nothing_that_stays(name: str) -> None:
     model = rml.load(case(name).model, threads=1)
@@ -267,3 +273,29 @@ def test_a_dead_worker_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatc
         model.forward([1], model.new_cache(8))
     with pytest.raises(rml.EngineError, match="load the model again"):
         model.forward([1], model.new_cache(8))
+
+
+@pytest.mark.compiled
+def test_workers_park_when_idle_and_end_with_their_model() -> None:
+    if BUILD.mode != "release" or available_cores() < 2:
+        pytest.skip("needs release kernels and two cores: there are no workers otherwise")
+    before = set(threading.enumerate())
+    model = rml.load(case("llama/model-q8_0.gguf").model, threads=2)
+    model.forward(TOKENS, model.new_cache(64))
+    (worker,) = set(threading.enumerate()) - before
+    crew = model.engine.crew
+    assert crew is not None
+    assert wait_until(lambda: crew.parked == 1), "an idle worker parks"
+    model.forward(TOKENS, model.new_cache(64))  # and wakes
+    del model, crew
+    gc.collect()
+    assert wait_until(lambda: not worker.is_alive()), "a worker ends with its model"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return condition()
