@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -283,16 +284,17 @@ def test_workers_park_when_idle_and_end_with_their_model() -> None:
     model = rml.load(case("llama/model-q8_0.gguf").model, threads=2)
     model.forward(TOKENS, model.new_cache(64))
     (worker,) = set(threading.enumerate()) - before
-    assert wait_until(lambda: parked(model) == 1), "an idle worker parks"
+    reference = weakref.ref(model)
+    assert wait_until(lambda: parked(reference()) == 1), "an idle worker parks"
     model.forward(TOKENS, model.new_cache(64))  # and wakes
     del model
     gc.collect()
     assert wait_until(lambda: not worker.is_alive()), "a worker ends with its model"
 
 
-def parked(model: rml.DecoderLM) -> int:
+def parked(model: rml.DecoderLM | None) -> int:
     """How many of the model's workers have parked."""
-    return 0 if model.engine.crew is None else model.engine.crew.parked
+    return 0 if model is None or model.engine.crew is None else model.engine.crew.parked
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
