@@ -146,6 +146,8 @@ def warnings(head: Mapping[str, Any]) -> str:
     text = ""
     if head["quick"]:
         text += "**Quick run: it shows that everything works; its figures mean nothing.**\n\n"
+    if head.get("interrupted"):
+        text += "**Interrupted: models that were not finished are missing.**\n\n"
     if head["busy_before"] > 0.1:
         share = f"{head['busy_before']:.0%}"
         text += f"**{share} of the machine was in use by others before the run: its figures are doubtful.**\n\n"

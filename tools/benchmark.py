@@ -19,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from tools.bench_client import WorkerFailed
 from tools.bench_goals import label
 from tools.bench_machine import busy_share
 from tools.bench_models import ensure
@@ -113,27 +115,53 @@ def place_of(case: Case, settings: Settings, talk: Talk) -> Place:
 
 def measure(case: Case, settings: Settings, loads: bool, talk: Talk, scratch: Path) -> Iterator[Row]:
     """All rows of one model; what cannot be measured is a row that says why."""
+    from rml.errors import RmlError
+
     try:
         place = place_of(case, settings, talk)
     except FileNotFoundError as error:
         yield row(case, "all", 0, "all", 0, note=f"skipped: {error}")
+        return
+    except RmlError as error:
+        yield row(case, "rml", 0, "all", 0, note=f"failed: {error}")
         return
     for engine in settings.engines:
         if reason := place.reason(engine):
             note = reason if reason.startswith("failed") else f"skipped: {reason}"
             yield row(case, engine, 0, "all", 0, note=note)
     talk.say("yardstick")
-    want = yardstick(place, max(settings.threads), talk.say)
+    try:
+        want = yardstick(place, max(settings.threads), talk.say)
+    except WorkerFailed as error:
+        yield row(case, "rml", 0, "all", 0, note=f"failed: no exact logits to compare with: {error}")
+        return
     if loads:
         talk.say("load")
         yield from measure_loads(place, settings, want, scratch)
     yield from measure_speed(place, settings, want, scratch, talk.say)
 
 
-def run(cases: list[Case], settings: Settings, loads: bool, talk: Talk) -> tuple[list[Row], dict[str, Any]]:
-    """All rows of all models, and what is known of each model."""
-    rows: list[Row] = []
-    models: dict[str, Any] = {}
+@dataclass
+class Run:
+    """What has been measured so far: rows, and what is known of each model."""
+
+    rows: list[Row] = field(default_factory=list)
+    models: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def run(cases: list[Case], settings: Settings, loads: bool, talk: Talk) -> Run:
+    """All rows of all models; those of the finished ones if the user has enough."""
+    done = Run()
+    try:
+        measure_all(cases, settings, loads, talk, done)
+    except KeyboardInterrupt:
+        done.interrupted = True
+    return done
+
+
+def measure_all(cases: list[Case], settings: Settings, loads: bool, talk: Talk, done: Run) -> None:
+    """Adds every model to `done`."""
     with tempfile.TemporaryDirectory(prefix="rml-bench-") as folder:
         for number, case in enumerate(cases, 1):
             talk.say(f"[bold]{case.name}[/] ({number} of {len(cases)})")
@@ -142,11 +170,10 @@ def run(cases: list[Case], settings: Settings, loads: bool, talk: Talk) -> tuple
                 mine.append(found)
                 talk.row(found)
             add_ratios(mine)
-            rows += mine
-            if case.path.exists():
+            done.rows += mine
+            if any("value" in found for found in mine):
                 size = case.path.stat().st_size if case.path.is_file() else 0
-                models[case.name] = {"file": case.path.name, "size": size, "read_per_token": weight_sizes(case)}
-    return rows, models
+                done.models[case.name] = {"file": case.path.name, "size": size, "read_per_token": weight_sizes(case)}
 
 
 def head_of(options: argparse.Namespace, settings: Settings, busy: float) -> dict[str, Any]:
@@ -195,8 +222,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     talk.say(f"{head['processor']}, {head['cores']} cores, {head['kernels']}")
     if busy > QUIET:
         talk.say(f"[yellow]{busy:.0%} of the machine is in use by others: figures of this run are doubtful[/]")
-    rows, models = run(cases, settings, not options.no_load, talk)
-    head |= {"models": models, "load_average_after": [round(value, 2) for value in os.getloadavg()]}
+    done = run(cases, settings, not options.no_load, talk)
+    rows = done.rows
+    head |= {
+        "models": done.models,
+        "interrupted": done.interrupted,
+        "load_average_after": [round(value, 2) for value in os.getloadavg()],
+    }
     head["minutes"] = round((time.monotonic() - talk.start) / 60, 1)
     day = str(head["time"]).split(" ", 1)[0]
     stem = options.output or RUNS / f"bench-{day}-{head['commit']}{'-quick' if options.quick else ''}"
@@ -209,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for found in rows
         if found["engine"] == "rml" and not str(found.get("note", "skipped")).startswith("skipped")
     ]
-    return 0 if measured and not wrong else 1
+    return 0 if measured and not wrong and not done.interrupted else 1
 
 
 if __name__ == "__main__":
