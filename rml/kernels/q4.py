@@ -1,22 +1,14 @@
 """Q4_0 and Q4_1: blocks of 32 weights, two to a byte; byte j holds weight j (low bits) and j + 16 (high bits).
 
 Q4_0, 18 bytes: f16 d, 16 bytes; weight = d * (q - 8). Q4_1, 20 bytes: f16 d, f16 m, 16 bytes; weight = d * q + m.
+
+Products are of unsigned q and int8 bytes, in two loops of 16 (see q8.py); the 8 is taken off with the activations' sum.
 """
 
 from __future__ import annotations
 
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
-
-
-def dot_q4(w: vec[u8], p: i64, x: vec[u8], at: i64) -> i32:
-    """Sum of the 4-bit values from byte p times the int8 bytes x[at:], over one block."""
-    acc: i32 = 0
-    for j in range(i64(16)):
-        acc += i32(w[p + j] & 15) * ((i32(x[at + j]) ^ 128) - 128)
-    for j in range(i64(16)):
-        acc += i32(w[p + j] >> 4) * ((i32(x[at + 16 + j]) ^ 128) - 128)
-    return acc
 
 
 def matvec_q4_0(
@@ -28,8 +20,12 @@ def matvec_q4_0(
         p: i64 = start + r * blocks * 18
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = dot_q4(w, p + 2, x, at + b * 32) - 8 * k[sums + b]
-            total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
+            acc: i32 = 0
+            for j in range(i64(16)):
+                acc += i32(w[p + 2 + j] & 15) * ((i32(x[at + b * 32 + j]) ^ 128) - 128)
+            for j in range(i64(16)):
+                acc += i32(w[p + 2 + j] >> 4) * ((i32(x[at + b * 32 + 16 + j]) ^ 128) - 128)
+            total += float(acc - 8 * k[sums + b]) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
             p += 18
         if accumulate != 0:
             f[y + r] += total
@@ -46,7 +42,11 @@ def matvec_q4_1(
         p: i64 = start + r * blocks * 20
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = dot_q4(w, p + 4, x, at + b * 32)
+            acc: i32 = 0
+            for j in range(i64(16)):
+                acc += i32(w[p + 4 + j] & 15) * ((i32(x[at + b * 32 + j]) ^ 128) - 128)
+            for j in range(i64(16)):
+                acc += i32(w[p + 4 + j] >> 4) * ((i32(x[at + b * 32 + 16 + j]) ^ 128) - 128)
             d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
             m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
             total += (float(acc) * d + float(k[sums + b]) * m) * f[scale + b]

@@ -6,33 +6,26 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
-def dot_q8(w: vec[u8], p: i64, x: vec[u8], at: i64) -> i32:
-    """Sum of (q + 128) times the int8 bytes x[at:], over one block whose q begin at byte p.
-
-    Two loops of 16: of one of 32 the compiler makes products of i16 pairs.
-    """
-    acc: i32 = 0
-    for j in range(i64(16)):
-        acc += i32(w[p + j] ^ 128) * ((i32(x[at + j]) ^ 128) - 128)
-    for j in range(i64(16)):
-        acc += i32(w[p + 16 + j] ^ 128) * ((i32(x[at + 16 + j]) ^ 128) - 128)
-    return acc
-
-
 def matvec_q8_0(
     w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], sums: i64,
     f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times the int8 activations x[at:]; layouts in matmul.matvec.
 
-    Weights are taken as q + 128, unsigned, and 128 times the sum of the activations is taken off again.
+    Weights are taken as q + 128, unsigned, and 128 times the sum of the activations is taken off again: unsigned times
+    signed bytes is one instruction (vpdpbusd). Two loops of 16, for of one of 32 the compiler makes i16 products, and
+    not a function of their own, which it would call.
     """
     for r in range(first, last):
         p: i64 = start + r * blocks * 34
         total: float = 0.0
         for b in range(blocks):
-            acc: i32 = dot_q8(w, p + 2, x, at + b * 32) - 128 * k[sums + b]
-            total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
+            acc: i32 = 0
+            for j in range(i64(16)):
+                acc += i32(w[p + 2 + j] ^ 128) * ((i32(x[at + b * 32 + j]) ^ 128) - 128)
+            for j in range(i64(16)):
+                acc += i32(w[p + 18 + j] ^ 128) * ((i32(x[at + b * 32 + 16 + j]) ^ 128) - 128)
+            total += float(acc - 128 * k[sums + b]) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
             p += 34
         if accumulate != 0:
             f[y + r] += total
