@@ -66,13 +66,12 @@ def tiles_of(head: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[Tile]:
 def goal_table(head: Mapping[str, Any], rows: Sequence[Row]) -> Table:
     """Every goal with its bar: full is twice the target."""
     results = Results(rows, head["models"])
-    lines, missed, unknown = [], 0, 0
+    lines, unknown, missed = list[list[Cell]](), list[list[Cell]](), 0
     for goal in GOALS:
         worst = goal.worst(results)
         bound = Cell(f"{'at most' if goal.most else 'at least'} {goal.target:g}")
         if worst is None:
-            unknown += 1
-            lines.append([Cell(goal.text), bound, Cell("-"), Cell("not measured"), Cell("")])
+            unknown.append([Cell(goal.text), bound, Cell("-"), Cell("-"), Cell("not measured")])
             continue
         place, value = worst
         reached = goal.reached(value)
@@ -81,8 +80,9 @@ def goal_table(head: Mapping[str, Any], rows: Sequence[Row]) -> Table:
         mark = Cell("✓", "good") if reached else Cell("✗ missed", "bad")
         lines.append([Cell(goal.text), bound, bar, mark, Cell(place)])
     words = [Word(f"{missed} missed", "bad") if missed else Word("all that were measured are reached", "good")]
-    words += [Word(f"{unknown} not measured")] if unknown else []
-    return Table("Goals", ["goal", "target", "worst", "reached", "where"], lines, ["worst"], words, open=True)
+    words += [Word(f"{len(unknown)} not measured")] if unknown else []
+    columns = ["goal", "target", "worst", "reached", "where"]
+    return Table("Goals", columns, [*lines, *unknown], ["worst"], words, open=True)
 
 
 # ---- one model -------------------------------------------------------------------------------------------------------

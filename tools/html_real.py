@@ -89,7 +89,6 @@ def figure_cell(value: Any, colour: str) -> Cell:
 def cells(row: Row) -> list[Cell]:
     """One line of the table."""
     colour = "c4" if "int8" in row["what"] else "c1" if "f32" in row["what"] else "c0"
-    greedy = str(row["greedy"])
     return [
         Cell(row["what"]),
         verdict_cell(row["passed"]),
@@ -99,7 +98,7 @@ def cells(row: Row) -> list[Cell]:
         figure_cell(row["mean_kl"], colour),
         Cell("" if row["peer_kl"] is None else short(row["peer_kl"])),
         Cell("" if row["top1"] is None else f"{100 * row['top1']:.1f} %"),
-        Cell(greedy, "" if greedy in ("", "equal") else "bad"),
+        Cell(row["greedy"]),
         Cell(row["note"]),
     ]
 
