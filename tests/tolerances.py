@@ -68,5 +68,6 @@ CACHE_INT8: Final = 5e-2
 """The same for int8: half a step of max|x| / 127 in a group of 32, about 0.01. Seen: 1.8e-2."""
 
 KERNEL_PRODUCT: Final = 1e-14
-"""A product's kernel against numpy's float64 product, relative to the sum of the sizes of its terms: a few hundred terms
+"""A product's kernel against numpy's float64 product, relative to the sum of the sizes of its terms: a few hundred
+terms
 added in another order. Seen: 6e-16."""
