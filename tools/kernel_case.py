@@ -23,12 +23,16 @@ SCALES_AT = {
 
 
 def random_blocks(rng: np.random.Generator, name: str, count: int, halves: list[int] | None = None) -> Bytes:
-    """(count, bytes) random blocks of a format. f16 scales: from `halves` (bit patterns), else of ordinary size."""
+    """(count, bytes) random blocks of a format. f16 scales: from `halves` (bit patterns), else as in real files.
+
+    Real scales of a matrix lie within a factor of four or so: the kernels look their values up, and few stay cached.
+    """
     stored = BY_NAME[name]
     raw = rng.integers(0, 256, (count, stored.block_bytes), dtype=np.uint8)
     for at in SCALES_AT[name]:
         if halves is None:
-            bits = (rng.standard_normal(count) * 0.01).astype(np.float16).view(np.uint16)
+            size = 0.01 * (1.0 + np.abs(rng.standard_normal(count))) * rng.choice([-1.0, 1.0], count)
+            bits = size.astype(np.float16).view(np.uint16)
         else:
             bits = rng.choice(np.array(halves, np.uint16), count)
         raw[:, at : at + 2] = bits.view(np.uint8).reshape(count, 2)
