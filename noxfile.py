@@ -82,8 +82,12 @@ def goldens(session: nox.Session) -> None:
 
     First the fixtures' hashes are checked against fixtures/MANIFEST.json. Arguments go to pytest:
     nox -s goldens -- -k gemma3
+
+    Writes reports/runs/goldens.html: how far within its limit every toy is, and at which layer its error begins.
     """
     install_project(session, "release")
+    measure(session, "check_goldens", "--quiet")
+    measure(session, "html_report", "goldens")
     run_pytest(session, "release", "tests/test_goldens.py")
 
 
@@ -96,10 +100,17 @@ def fixtures(session: nox.Session) -> None:
 
 @nox.session(python=NEWEST, default=False, tags=["models"])
 def real_models(session: nox.Session) -> None:
-    """Real checkpoints in $RML_MODELS_DIR (default .models/, fetched when missing) against the reference's logits."""
+    """Real checkpoints in $RML_MODELS_DIR (default .models/, fetched when missing) against the reference's logits.
+
+    Writes reports/runs/real_models.html, with the error of every activation layer by layer.
+    """
     install_project(session, "release")
     session.run("python", "-m", "tools.fetch_real_models")
-    session.run("python", "-m", "tools.check_real_models", *session.posargs, env=project_env("release"))
+    try:
+        session.run("python", "-m", "tools.check_real_models", *session.posargs, env=project_env("release"))
+    finally:
+        measure(session, "real_layers")
+        measure(session, "html_report", "real_models")
 
 
 @nox.session(python=NEWEST, default=False, tags=["golden"])
@@ -125,7 +136,11 @@ def bench(session: nox.Session) -> None:
     if part == "models":
         session.install("torch==2.13.0", "transformers>=5.20,<6", "llama-cpp-python>=0.3.16")
     install_project(session, "release", "bench")
-    session.run("python", "-m", f"tools.{programs[part]}", *arguments, env=project_env("release"))
+    try:
+        session.run("python", "-m", f"tools.{programs[part]}", *arguments, env=project_env("release"))
+    finally:
+        if part == "models" and "--list" not in arguments:
+            measure(session, "html_report", "bench")
 
 
 @nox.session(python=NEWEST, default=False, tags=["bench"])
@@ -154,6 +169,11 @@ def install_project(session: nox.Session, kernels: str, *dependencies: str) -> N
     session.install(*groups("test", *dependencies))
     session.install("--force-reinstall", "--no-deps", ".", env={"RML_KERNELS": kernels})
     session.install(*PYPROJECT["project"]["dependencies"])
+
+
+def measure(session: nox.Session, tool: str, *arguments: str) -> None:
+    """Runs a tool whose findings are to be looked at; it is the session's other programs that judge."""
+    session.run("python", "-m", f"tools.{tool}", *arguments, env=project_env("release"), success_codes=[0, 1])
 
 
 def run_pytest(session: nox.Session, kernels: str, *arguments: str) -> None:

@@ -110,7 +110,8 @@ def test_check_goldens_prints_and_keeps_what_it_found(tmp_path: Path, capsys: py
     ways = [row["way"] for row in rows if row["kind"] == "logits" and row["case"] == "llama/model-q8_0.gguf"]
     assert ways[-1] == "int8, f32 cache"  # only where weights are quantised
     assert "llama/model.gguf" in (tmp_path / "goldens.md").read_text()
-    assert check_goldens.main(["nothing", "--report-dir", str(tmp_path)]) == 1
+    assert check_goldens.main(["nothing", "--quiet", "--report-dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().out == "0 passed, 0 failed\n"
 
 
 def test_real_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

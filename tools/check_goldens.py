@@ -2,6 +2,7 @@
 
     python -m tools.check_goldens                 all toys; a table, then `N passed, N failed`
     python -m tools.check_goldens gemma3 llama    only toys whose names begin so
+    python -m tools.check_goldens --quiet         only the last line
 
 tests/test_goldens.py judges the same logits, in more ways of feeding them; this says how far within its limits every
 toy is, and at which layer what error there is begins. Exact products with a cache of float64 and of float32 have limits
@@ -150,13 +151,15 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; 1 if a limit was broken or nothing was there to check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="only toys whose names begin so")
+    parser.add_argument("--quiet", action="store_true", help="print only the last line")
     parser.add_argument("--report-dir", type=Path, default=report.RUNS, help="where reports go")
     options = parser.parse_args(argv)
     rows = all_rows(options.names)
     write_reports(options.report_dir, rows)
     judged = [row for row in rows if row["kind"] == "logits"]
     failed = sum(row["passed"] is False for row in judged)
-    print(table_text("Goldens", COLUMNS, map(cells, judged), FIGURES))
+    if not options.quiet:
+        print(table_text("Goldens", COLUMNS, map(cells, judged), FIGURES))
     print(f"{sum(row['passed'] is True for row in judged)} passed, {failed} failed")
     return 1 if failed or not judged else 0
 
