@@ -35,6 +35,7 @@ COMPILED = {
     "rml/kernels/sync.py": "the barrier and the bounded wait of the ranks: must not hold the GIL",
     "rml/kernels/exp.py": "exp, sigmoid and tanh: millions of them in a prefill",
     "rml/kernels/dense.py": "dot products of F32, F16, BF16 and float64 rows",
+    "rml/kernels/dense_four.py": "four long rows at once",
     "rml/kernels/quantize.py": "rounds activations to int8",
     "rml/kernels/q8.py": "Q8_0 rows",
     "rml/kernels/q4.py": "Q4_0 and Q4_1 rows",

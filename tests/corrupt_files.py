@@ -1,8 +1,9 @@
 """Every hostile file of the suite: one builder per lie, from the modules that hold them by format."""
 
 from corrupt_config import CONFIG_LIES
-from corrupt_gguf import GGUF_LIES, SPLIT_LIES
+from corrupt_gguf import GGUF_LIES
 from corrupt_hf import SAFETENSORS_LIES, SHARD_LIES
+from corrupt_split import SPLIT_LIES
 
 LIES = {
     f"{kind}: {lie.name}": lie

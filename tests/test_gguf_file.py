@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corrupt_gguf import write_split
+from corrupt_split import write_split
 from gguf import GGUFReader
 from toy_files import (
     TOY_SHAPES,
