@@ -13,7 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from golden_cases import case
 
+import rml
 from rml.mapped_file import MappedFile
+from rml.verify_bisect import Bisection
+from rml.verify_sides import EngineSide
+from rml.verify_text import random_ids
 from rml.weight_source import open_weights
 
 Floats = npt.NDArray[np.float64]
@@ -92,3 +96,18 @@ def decode(stored: npt.NDArray[np.uint16]) -> Floats:
 def encode(values: Floats) -> npt.NDArray[np.uint16]:
     """Numbers as bfloat16 bits, cut off."""
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+IDS = random_ids(64, 41)
+FORMATS = {"hf": "hf", "gguf": "model.gguf"}
+
+
+def side(path: Path) -> EngineSide:
+    """A run of the engine on a model, exact and deterministic."""
+    return EngineSide(rml.load(path, threads=1, dot="exact", deterministic=True), path.name)
+
+
+def text_of(found: Bisection) -> str:
+    """What a bisection says of the first step over the limit."""
+    assert found.first is not None
+    return "\n".join([*found.first.hints, *found.first.evidence])
