@@ -14,6 +14,7 @@ forward pass. Barriers stand where a step reads what other ranks wrote.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -231,6 +232,7 @@ class DecoderLM:
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
         self.engine = Engine(self.layers.files(), choose_ranks(threads))
+        weakref.finalize(self, self.engine.close).atexit = False  # the workers end with the model
         # one quantised matrix is enough: int8 products promise the same bits for every cut of a prompt, unasked
         self.uses_blas = not deterministic and all(m.format.is_float for m in self.layers.matrices())
         self.blas = BlasProducts(self.engine.ranks)
