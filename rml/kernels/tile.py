@@ -8,6 +8,7 @@ product. 128 times the sum of the weights is taken off again: all of it exact in
 Scratch of eight rows, block after block as it is read:
     h[hs + b * 256 + r * 32 + j]   the integers of block b of row r
     f[fs + r * 32 + t]             totals; f[fs + 256 + b * 8 + r] factors d, f[fs + 256 + (blocks + b) * 8 + r] m
+    f[fs + 256 + 16 * blocks + i * 32 + t]   the activations' sums of four blocks, where there is a minimum
     k[ks + i * 256 + r * 32 + t]   accumulators of four blocks; k[ks + 1024 + b * 8 + r] -128 * the sum of the integers
 """
 
@@ -130,6 +131,32 @@ def add_with_minimum(k: vec[i32], acc: i64, sums: i64, f: vec[float], d: i64, m:
             f[total + r * 32 + t] += value * f[scale + t]
 
 
+def widen_sums(k: vec[i32], sums: i64, f: vec[float], low: i64) -> None:
+    """f[low + t] = k[sums + t] for four blocks of 32 tokens: once for the eight rows that multiply them."""
+    for t in range(i64(128)):
+        f[low + t] = float(k[sums + t])
+
+
+def add_with_minimum_4(k: vec[i32], acc: i64, f: vec[float], low: i64, d: i64, m: i64, scale: i64, total: i64) -> None:
+    """add_with_minimum for four blocks, laid out as in add_scaled_4; f[low:] their sums, as widen_sums wrote them."""
+    for r in range(i64(8)):
+        d0: float = f[d + r]
+        d1: float = f[d + 8 + r]
+        d2: float = f[d + 16 + r]
+        d3: float = f[d + 24 + r]
+        m0: float = f[m + r]
+        m1: float = f[m + 8 + r]
+        m2: float = f[m + 16 + r]
+        m3: float = f[m + 24 + r]
+        a: i64 = acc + r * 32
+        to: i64 = total + r * 32
+        for t in range(i64(32)):
+            value: float = f[to + t] + (float(k[a + t]) * d0 + f[low + t] * m0) * f[scale + t]
+            value += (float(k[a + 256 + t]) * d1 + f[low + 32 + t] * m1) * f[scale + 32 + t]
+            value += (float(k[a + 512 + t]) * d2 + f[low + 64 + t] * m2) * f[scale + 64 + t]
+            f[to + t] = value + (float(k[a + 768 + t]) * d3 + f[low + 96 + t] * m3) * f[scale + 96 + t]
+
+
 def eight_rows(
     h: vec[i16], hs: i64, blocks: i64, minimum: i64, x: i64, k: vec[i32], sums: i64, ks: i64,
     f: vec[float], scale: i64, fs: i64
@@ -145,8 +172,11 @@ def eight_rows(
         for i in range(count):
             dot_rows(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
         d: i64 = fs + 256 + b * 8
-        if minimum == 0 and count == 4:
+        if count == 4 and minimum == 0:
             add_scaled_4(k, ks, f, d, scale + b * 32, fs)
+        elif count == 4:
+            widen_sums(k, sums + b * 32, f, fs + 256 + blocks * 16)
+            add_with_minimum_4(k, ks, f, fs + 256 + blocks * 16, d, d + blocks * 8, scale + b * 32, fs)
         else:
             for i in range(count):
                 at: i64 = scale + (b + i) * 32
