@@ -1,8 +1,7 @@
 """Offsets in the four arenas of a forward pass, handed out before the memory is allocated.
 
 f    float64   constants (f16 table, norms, biases, scales), scratch per rank, then the activations [token][width]
-h    i16       activations of a few tokens rounded to int8, scratch per rank
-a    u8        activations of tiles of 32 tokens rounded to int8, plus 128
+h    i16       activations rounded to int8, scratch per rank
 k    i32       sums of those, scratch per rank
 ids  i64       token ids, chosen experts, expert offsets, page table
 """
