@@ -168,7 +168,7 @@ class Run:
         row = Row(self.name, limit.name, True, time.monotonic() - clock, peak.bytes(), len(prompt["ids"]), golden_error)
         row.greedy = "equal" if equal else "differs"
         if wanted is not None:
-            row.worst, row.mean_kl, row.top1 = found.worst, found.mean_kl, found.top1
+            row.worst, row.mean_kl, row.top1 = found.worst, max(found.mean_kl, 0.0), found.top1
         # random weights have near ties: a path that rounds may take another token
         judged = 0.0 if equal or limit.logits is None else math.inf
         bounds = replace(limit, peer_factor=PEER_FACTOR if limit.peer_factor else None)
@@ -188,7 +188,7 @@ class Run:
         for at, logits in enumerate(llama_cpp_peer.logits(self.path, ids)):
             found.add(at, wanted[at], logits)
         row = Row(self.name, "llama.cpp", None, time.monotonic() - clock, None, len(ids))
-        row.worst, row.mean_kl, row.top1 = found.worst, found.mean_kl, found.top1
+        row.worst, row.mean_kl, row.top1 = found.worst, max(found.mean_kl, 0.0), found.top1
         row.note = f"{llama_cpp_peer.describe()}, 1 thread"
         self.rows.append(row)
         return found.mean_kl
