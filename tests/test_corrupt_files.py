@@ -41,10 +41,10 @@ def test_a_lie_costs_nothing(lie: Lie, tmp_path: Path) -> None:
 
 
 def _seconds(lie: Lie, path: Path) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(lie.error):
         load(path)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def test_messages_tell_the_lies_apart(tmp_path: Path) -> None:

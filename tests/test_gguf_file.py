@@ -240,9 +240,9 @@ def test_a_large_vocabulary_opens_at_once(tmp_path: Path) -> None:
     path = Gguf({"tokens": tokens, "scores": array(6, "f", [0.0] * 262_144)}, {}).write(tmp_path / "large.gguf")
 
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         open_gguf(path)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(5)) < 0.2
     value = open_gguf(path).metadata["tokens"]

@@ -195,7 +195,7 @@ def test_a_duplicate_among_many_keys_is_found_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     names = ",".join(f'"{number}":{{}}' for number in range(200_000))
     Safetensors({}, header=f'{{{names},"199999":{{}}}}'.encode()).write(path)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(BadFile, match="key '199999' occurs twice"):
         read_safetensors(path)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
