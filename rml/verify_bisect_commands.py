@@ -152,7 +152,7 @@ def finding_text(found: Bisection, tokenizer: Tokenizer | None) -> str:
         f"First step over the tolerance: {step.name}",
         f"  error: {step.error:.3g} {what}",
         f"  worst: position {step.position}, token {token_text(tokenizer, first.token)}, {place}: A "
-        f" {first.value_a:.8g}, B {first.value_b:.8g}",
+        f"{first.value_a:.8g}, B {first.value_b:.8g}",
         f"  positions over the tolerance: {first.positions[0]} of {first.positions[1]}",
         *(f"  hint: {line}" for line in first.hints),
         *(f"  files: {line}" for line in first.evidence),

@@ -50,6 +50,7 @@ def toy(name: str) -> EngineSide:
     return side(case(name).model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_both_files_of_a_toy_are_the_same_at_every_step(name: str) -> None:
     found = bisect(toy(f"{name}/hf"), toy(f"{name}/model.gguf"), IDS)
@@ -59,6 +60,7 @@ def test_both_files_of_a_toy_are_the_same_at_every_step(name: str) -> None:
     assert max(step.total for step in found.steps) < 4e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["hf", "model.gguf"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_reference_is_the_same_at_every_step(name: str, form: str, tmp_path: Path) -> None:
@@ -127,6 +129,7 @@ def test_the_tolerance_follows_from_the_sides(b: tuple[str, str, CacheType], tol
     assert max(step.error for step in found.steps) > tolerance / 1e5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama/model-q8_0.gguf", "llama-k/model.gguf", "llama-blocks/model.gguf"])
 def test_int8_products_are_within_theirs(name: str) -> None:
     found = bisect(toy(name), side(case(name).model, "int8"), IDS)

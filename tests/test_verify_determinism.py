@@ -38,7 +38,7 @@ def test_every_way_of_running_gives_the_same_bits(name: str, dots: tuple[str, ..
     assert len({matrix.hashes[0] for matrix in found}) == len(dots), "int8 and exact products differ"
 
 
-@pytest.mark.compiled
+@pytest.mark.slow
 def test_what_is_not_deterministic_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Float matrices in a long call go through BLAS unless the model was loaded with deterministic=True."""
     path = case("gemma3/hf").model

@@ -260,6 +260,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_in_a_file_is_named(fault: Fault, form: str, tmp_path: Path) -> None:

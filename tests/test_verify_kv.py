@@ -24,6 +24,7 @@ def load(path: Path) -> rml.DecoderLM:
     return rml.load(path, threads=1, dot="exact", deterministic=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FORMATS, "gemma3/hf", "olmoe/model.gguf", "llama/model.gguf"])
 def test_types_rank_as_their_bits_do(name: str) -> None:
     reports, outliers = measure(load(case(name).model), IDS)

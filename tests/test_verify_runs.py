@@ -92,6 +92,7 @@ def dumped(path: Path, step: str, wrong: Wrong, out: Path) -> DumpSide:
     return DumpSide(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS.values())
 @pytest.mark.parametrize(
     ("toy", "step", "wrong", "words"),

@@ -26,7 +26,7 @@ from rml.verify_record import Full, log_softmax
 from rml.verify_text import Scored, parse_ids, scored_ids
 from tools.progress import Progress
 
-LOGIT_ENTRIES = 1 << 21  # of the reference's logits held at a time: 16 MB
+LOGIT_ENTRIES = 1 << 20  # of the reference's logits held at a time: 8 MB
 
 
 class ReferenceSource:
@@ -42,7 +42,9 @@ class ReferenceSource:
         states = self.model.states(window)[skip:-1]
         rows = max(8, LOGIT_ENTRIES // self.vocab)
         for first in range(0, len(states), rows):
-            for offset, logits in enumerate(self.model.logits(states[first : first + rows])):
+            part = self.model.logits(states[first : first + rows])
+            self.model.weights.release()
+            for offset, logits in enumerate(part):
                 yield log_softmax(logits, f"{self.name}, position {skip + first + offset}")
 
 
