@@ -3,7 +3,7 @@
     python -m tools.big_model                     all of it: 4.5 GB written, about 10 minutes, then deleted
     python -m tools.big_model --layers 4          the same shape, cut down
     python -m tools.big_model --check             the engine against the committed golden; no run of the reference
-    python -m tools.big_model --golden            also (re)writes fixtures/real/NAME.json
+    python -m tools.big_model --golden            also (re)writes fixtures/big/NAME.json
 
 The file is written a few megabytes at a time. The reference streams it one layer at a time and saves its state after
 each: stop it at any point, start the same command, and it goes on. Each step shows its progress and the time left. The
@@ -39,7 +39,7 @@ from tools.fixture_weights import integers
 from tools.peak_memory import PeakMemory
 from tools.progress import Progress
 from tools.random_gguf import SHAPES, Shape, parameters, shape_of, tensors, write_with_progress
-from tools.real_goldens import FOLDER, GREEDY, TOP
+from tools.real_goldens import GREEDY, TOP
 from tools.real_limits import LIMITS, Limit
 from tools.resumable import continuation
 
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="of the engine; the reference's are BLAS's ($OPENBLAS_NUM_THREADS)")
     parser.add_argument("--check", action="store_true", help="only the engine, against the committed golden")
     parser.add_argument("--golden", action="store_true", help="write the golden too")
-    parser.add_argument("--golden-dir", type=Path, default=FOLDER, help="where goldens are")
+    parser.add_argument("--golden-dir", type=Path, default=report.ROOT / "fixtures" / "big", help="where goldens are")
     parser.add_argument("--keep", action="store_true", help="do not delete the model")
     parser.add_argument("--models-dir", type=Path, help="where the model is written (default: $RML_MODELS_DIR)")
     parser.add_argument("--report-dir", type=Path, default=report.RUNS, help="where reports go")

@@ -83,9 +83,9 @@ def make(root: Path, toy: Toy) -> None:
 
 
 def manifest(root: Path) -> dict[str, Any]:
-    """Hashes of all files, and each model path with its golden logits. real/ has a generator of its own."""
-    suffixes = (".json", ".gguf", ".safetensors")
-    files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix in suffixes and p.parent != root / "real")
+    """Hashes of all files, and each model path with its golden logits. real/ and big/ have generators of their own."""
+    suffixes, others = (".json", ".gguf", ".safetensors"), (root / "real", root / "big")
+    files = sorted(p for p in root.rglob("*") if p.is_file() and p.suffix in suffixes and p.parent not in others)
     hashes = {
         p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
         for p in files
