@@ -20,7 +20,7 @@ import numpy as np
 
 from rml.config import ModelConfig
 from rml.errors import InvalidArgument
-from rml.verify_evidence import evidence, norm_weight
+from rml.verify_evidence import evidence, ffn_variant, norm_weight
 from rml.verify_hints import Picture, hints
 from rml.verify_sides import DumpSide, EngineSide, Side
 from rml.verify_taps import Floats
@@ -276,8 +276,19 @@ def examine(pair: Pair, step: Step, limit: float) -> Finding:
         value_b=float(picture.b[position, worst]),
         positions=(len(picture.wrong), len(pair.tokens)),
         hints=hints(picture),
-        evidence=evidence(engines[0], engines[1], step.name) if len(engines) == 2 else [],
+        evidence=evidence(engines[0], engines[1], step.name) if len(engines) == 2 else one_file(pair, picture),
     )
+
+
+def one_file(pair: Pair, picture: Picture) -> list[str]:
+    """What the one model file at hand can tell about a step."""
+    x = picture.input("ffn_norm")
+    finite = np.isfinite(picture.a).all() and np.isfinite(picture.b).all()
+    if x is None or not finite:
+        return []
+    if isinstance(pair.b, EngineSide):
+        return ffn_variant(pair.b.model, picture.name, x, picture.b, picture.a)
+    return ffn_variant(pair.a.model, picture.name, x, picture.a, picture.b) if isinstance(pair.a, EngineSide) else []
 
 
 def take_picture(pair: Pair, name: str, limit: float) -> Picture:
@@ -286,7 +297,8 @@ def take_picture(pair: Pair, name: str, limit: float) -> Picture:
     inputs = [n for n in pair.names if layer and n.rpartition(".")[0] == layer and n.endswith(INPUTS)]
     parts: list[Piece] = list(pair.stream([name, *inputs]))
     a, b = (np.concatenate([getattr(part, side)[name] for part in parts]) for side in ("fed_a", "fed_b"))
-    given = {n.rpartition(".")[2]: np.concatenate([part.a[n] for part in parts]) for n in inputs}
+    believed = "b" if pair.fed == "A" else "a"  # whose values went into the step on both sides
+    given = {n.rpartition(".")[2]: np.concatenate([getattr(part, believed)[n] for part in parts]) for n in inputs}
     lengths = Lengths()
     lengths.add(name, a, b)
     heads, head_dim = pair.shape_of_heads(name, a.shape[1])

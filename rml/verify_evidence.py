@@ -179,3 +179,38 @@ def evidence(a: DecoderLM, b: DecoderLM, name: str) -> list[str]:
     if not config and not tensors:
         return ["config and tensors of this step are the same in both files"]
     return config + tensors
+
+
+def ffn_variant(model: DecoderLM, name: str, x: Floats, y: Floats, other: Floats) -> list[str]:
+    """Which misreading of this model's dense FFN gives the `other` side's values, where there is no second file to ask.
+
+    x (n, H): the FFN's input. y, other (n, H): what comes out here and there. Weights above 128 MB are not tried.
+    """
+    tensors = tensors_of(model, name) if model.config.intermediate_size * model.config.hidden_size <= 1 << 24 else {}
+    parts = [value for key, value in tensors.items() if key.endswith(".weight")]
+    if name.rpartition(".")[2] != "ffn_out" or len(parts) != 3 or model.config.intermediate_size > ROWS:
+        return []
+    gate, up, down = parts
+    own, foreign = (silu, gelu) if model.config.activation == "silu" else (gelu, silu)
+    g, u = x @ gate.T, x @ up.T
+    variants = {
+        "gate and up exchanged": own(u) * g,
+        f"the activation {'GELU' if foreign is gelu else 'SiLU'}": foreign(g) * u,
+        "no activation": g * u,
+    }
+    limit = 0.1 * float(np.linalg.norm(y - other))
+    return [
+        f"the other side's values are those of this model with {what}"
+        for what, inner in variants.items()
+        if float(np.linalg.norm(inner @ down.T - other)) <= limit
+    ]
+
+
+def silu(x: Floats) -> Floats:
+    """x / (1 + exp(-x))."""
+    return np.asarray(x / (1.0 + np.exp(-np.clip(x, -700, None))))
+
+
+def gelu(x: Floats) -> Floats:
+    """GELU in its tanh form."""
+    return np.asarray(0.5 * x * (1.0 + np.tanh((2.0 / np.pi) ** 0.5 * (x + 0.044715 * x**3))))

@@ -25,7 +25,7 @@ class Picture:
     """One activation of both sides, (n, width), the step's inputs alike if they could be made so.
 
     name, kind: of the activation, `blk.3.attn_out` and `attn_out`. limit: the tolerance. errors (n,): each token's.
-    heads, head_dim: of the activation; 0 = it has none, or they are not known. inputs: A's other activations of the
+    heads, head_dim: of the activation; 0 = it has none, or they are not known. inputs: other activations of the
     layer by kind. windows: keys that this layer sees in A and in B; 0 = all, None = not known. norms: the norm's
     weights in A and in B, None = not known.
     """

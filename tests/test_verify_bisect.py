@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,32 @@ def test_int8_products_are_within_theirs(name: str) -> None:
     found = bisect(toy(name), side(case(name).model, "int8"), IDS)
     assert (found.tolerance, found.why) == (INT8, "int8 products")
     assert found.first is None
+
+
+def test_one_file_tells_which_ffn_a_dump_computed(tmp_path: Path) -> None:
+    """The dump is right and the file has gate and up exchanged, or the other way round."""
+    path, names = case("llama/hf").model, ("blk.1.ffn_gate.weight", "blk.1.ffn_up.weight")
+    damaged = Copy("llama/hf", tmp_path)
+    gate, up = (damaged.read(name) for name in names)
+    damaged.write(names[0], up)
+    damaged.write(names[1], gate)
+    for good, bad in ((path, damaged.path), (damaged.path, path)):
+        dump(side(good), IDS, tmp_path / "x.npz")
+        for a, b in ((DumpSide(tmp_path / "x.npz"), side(bad)), (side(bad), DumpSide(tmp_path / "x.npz"))):
+            found = bisect(a, b).first
+            assert found is not None
+            assert found.step.name == "blk.1.ffn_out"
+            assert found.evidence == ["the other side's values are those of this model with gate and up exchanged"]
+
+
+def test_one_file_tells_which_activation_a_dump_used(tmp_path: Path) -> None:
+    dump(side(case("llama/hf").model), IDS, tmp_path / "x.npz")
+    model = side(case("llama/hf").model)
+    model.model.config = replace(model.model.config, activation="gelu_tanh")
+    found = bisect(DumpSide(tmp_path / "x.npz"), model).first
+    assert found is not None
+    assert found.step.name == "blk.0.ffn_out"
+    assert found.evidence == ["the other side's values are those of this model with the activation SiLU"]
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
