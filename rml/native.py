@@ -234,25 +234,6 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         return self.prepare(*arguments)()
 
-    def with_scalars(self, *arguments: Any) -> Callable[..., Any]:
-        """A callable over these arrays that takes the scalar parameters, in their order, at each call.
-
-        `arguments` holds None at the place of each scalar.
-        """
-        converted = [None if value is None else self._convert(i, value) for i, value in enumerate(arguments)]
-        holes = [i for i, value in enumerate(arguments) if value is None]
-        if len(arguments) != len(self.kinds) or any(self.kinds[i] not in ("i64", "float") for i in holes):
-            raise TypeError(f"{self.name} takes {list(zip(self.parameters, self.kinds, strict=True))}")
-        function = self._function
-
-        def call(*scalars: Any, keep: tuple[Any, ...] = arguments) -> Any:
-            filled = list(converted)
-            for i, value in zip(holes, scalars, strict=True):
-                filled[i] = value
-            return function(*filled)
-
-        return call
-
 
 @cache
 def kernel(name: str) -> Kernel:
