@@ -33,6 +33,7 @@ if MODE not in MODES:
 COMPILED = {
     "rml/kernels/probe.py": "echoes one argument of every kind: proves the calling convention at import",
     "rml/kernels/sync.py": "the barrier and the bounded wait of the ranks: must not hold the GIL",
+    "rml/kernels/prefetch.py": "a hint that the release step turns into an instruction",
     "rml/kernels/exp.py": "exp, sigmoid and tanh: millions of them in a prefill",
     "rml/kernels/dense.py": "dot products of F32, F16, BF16 and float64 rows",
     "rml/kernels/dense_four.py": "four long rows at once",
@@ -40,8 +41,10 @@ COMPILED = {
     "rml/kernels/q8.py": "Q8_0 rows",
     "rml/kernels/q4.py": "Q4_0 and Q4_1 rows",
     "rml/kernels/q5.py": "Q5_0 and Q5_1 rows",
-    "rml/kernels/k_quants.py": "blocks and rows of the K types",
+    "rml/kernels/k_quants.py": "blocks of the K types as integers",
+    "rml/kernels/k_sums.py": "Q4_K and Q6_K rows from the stored bits",
     "rml/kernels/k_rows.py": "chooses among the K types",
+    "rml/kernels/rows.py": "eight rows times one token",
     "rml/kernels/tile.py": "eight unpacked rows times 32 tokens in lanes",
     "rml/kernels/k_tile.py": "eight unpacked rows of a K type times 32 tokens",
     "rml/kernels/matmul.py": "chooses the row kernel of a format, shares the rows",
@@ -174,8 +177,10 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
         group_name="rml",
     )
     for extension in extensions:
-        # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit
+        # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit;
+        # loops aligned: one that straddles two fetches takes a third longer
         extension.extra_compile_args += [march, "-fno-wrapv", "-ffp-contract=off", "-fno-math-errno"]
+        extension.extra_compile_args += ["-falign-loops=32"]
         if MODE == "release":
             for source in map(Path, extension.sources):
                 text = source.read_text()

@@ -9,7 +9,7 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.cache_read import prefetch
+from rml.kernels.prefetch import prefetch
 
 
 def partial_scores_4_f32(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.cache_read import prefetch
+from rml.kernels.prefetch import prefetch
 
 
 def add_values_1(

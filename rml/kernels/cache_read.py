@@ -15,10 +15,6 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels.cache_rows import F16, F32, F64
 
 
-def prefetch(cb: bytes, at: i64) -> None:
-    """Asks for the cache line of byte `at`: the release step of setup.py makes it one instruction. No other effect."""
-
-
 def touch(cb: bytes, start: i64, words: i64) -> i64:
     """Reads 8-byte words from byte `start` on, in order: at the memory's speed. Returns them or-ed, so all are read."""
     seen: i64 = 0

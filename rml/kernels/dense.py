@@ -16,8 +16,8 @@ from librt.strings import read_f32_le, read_i16_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
-from rml.kernels.cache_read import prefetch
 from rml.kernels.dense_four import four_dots_f32
+from rml.kernels.prefetch import prefetch
 
 # an f16 exponent stands 112 below the f32 one of the same value
 TWO_112: Final = 5192296858534827628530496329220096.0

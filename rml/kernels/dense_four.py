@@ -8,7 +8,7 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.cache_read import prefetch
+from rml.kernels.prefetch import prefetch
 
 AHEAD_OF_FOUR: Final = 2048  # bytes by which each of the four rows is asked for before it is read
 

@@ -11,13 +11,11 @@ from rml.kernels.k_quants import (
     block_q4_k,
     block_q5_k,
     block_q6_k,
-    matvec_q2_k,
-    matvec_q3_k,
-    matvec_q4_k,
-    matvec_q5_k,
-    matvec_q6_k,
+    dot_block,
+    dot_minima,
     minima_k4,
 )
+from rml.kernels.k_sums import sums_q4_k, sums_q6_k
 
 
 def block(kind: i64, w: vec[u8], wb: bytes, p: i64, h: vec[i16], out: i64, mins: i64) -> None:
@@ -71,21 +69,33 @@ def has_minimum(kind: i64) -> i64:
     return i64(1)
 
 
-def matvec_k(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64, hs: i64
+def sums_k(
+    kind: i64, w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, x: vec[u8], at: i64,
+    k: vec[i32], sums: i64, out: i64, low: i64, parts: i64, f: vec[float], half: i64, d: i64, m: i64, hs: i64
 ) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec. h[hs : hs + 272] is scratch."""
+    """The rows from byte p times int8 activations h[hx:], as bytes x[at:], for rows.py.
+
+    k[out + 8 b + r] = sum of block b's integers of row r times the activations, f[d + 8 b + r] = d; where there is a
+    minimum, k[low + 8 b + r] = sum of the integer minima times the activations, f[m + 8 b + r] = -dmin.
+    Scratch: h[hs : hs + 272], k[parts : parts + 16 * blocks].
+    """
     if kind == 12:
-        matvec_q4_k(w, wb, start, first, last, blocks, h, hx, k, sums, f, scale, half, y, accumulate, hs)
+        sums_q4_k(w, wb, p, rows, blocks, x, at, k, sums, out, low, f, half, d, m)
     elif kind == 14:
-        matvec_q6_k(w, wb, start, first, last, blocks, h, hx, k, sums, f, scale, half, y, accumulate, hs)
-    elif kind == 13:
-        matvec_q5_k(w, wb, start, first, last, blocks, h, hx, k, sums, f, scale, half, y, accumulate, hs)
-    elif kind == 11:
-        matvec_q3_k(w, wb, start, first, last, blocks, h, hx, k, sums, f, scale, half, y, accumulate, hs)
-    elif kind == 10:
-        matvec_q2_k(w, wb, start, first, last, blocks, h, hx, k, sums, f, scale, half, y, accumulate, hs)
+        sums_q6_k(w, p, rows, blocks, x, at, k, sums, out, parts, f, half, d)
+    else:
+        size: i64 = block_bytes(kind)
+        factor: i64 = factor_at(kind)
+        minimum: i64 = has_minimum(kind)
+        for r in range(rows):
+            for b in range(blocks):
+                block(kind, w, wb, p, h, hs, hs + 256)
+                k[out + b * 8 + r] = dot_block(h, hs, hx + b * 256)
+                f[d + b * 8 + r] = f[half + (i64(w[p + factor]) | (i64(w[p + factor + 1]) << 8))]
+                if minimum != 0:
+                    k[low + b * 8 + r] = dot_minima(h, hs + 256, k, sums + b * 16)
+                    f[m + b * 8 + r] = -f[half + (i64(w[p + factor + 2]) | (i64(w[p + factor + 3]) << 8))]
+                p += size
 
 
 def unpack_k(

@@ -26,11 +26,12 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.dense import dot, matvec_float, put, widen_float
-from rml.kernels.k_rows import matvec_k, unpack_k, widen_k
+from rml.kernels.k_rows import unpack_k, widen_k
 from rml.kernels.k_tile import eight_rows_k
-from rml.kernels.q4 import matvec_q4_0, matvec_q4_1, unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
-from rml.kernels.q5 import matvec_q5_0, matvec_q5_1, unpack_q5_0, unpack_q5_1, widen_q5
-from rml.kernels.q8 import matvec_q8_0, unpack_q8_0, widen_q8_0
+from rml.kernels.q4 import unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
+from rml.kernels.q5 import unpack_q5_0, unpack_q5_1, widen_q5
+from rml.kernels.q8 import unpack_q8_0, widen_q8_0
+from rml.kernels.rows import matvec_int8
 from rml.kernels.tile import eight_rows, store_rows, weight_sums
 
 
@@ -100,18 +101,12 @@ def matvec(
     """
     if group_of(kind) == 0:
         matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
-    elif kind == 8:
-        matvec_q8_0(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
-    elif kind == 2:
-        matvec_q4_0(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
-    elif kind == 3:
-        matvec_q4_1(w, start, first, last, cols >> 5, hu, (hx + cols) * 2, k, sums, f, scale, half, y, accumulate)
-    elif kind == 6:
-        matvec_q5_0(w, start, first, last, cols >> 5, h, hx, f, scale, half, y, accumulate)
-    elif kind == 7:
-        matvec_q5_1(w, start, first, last, cols >> 5, h, hx, k, sums, f, scale, half, y, accumulate)
     else:
-        matvec_k(kind, w, wb, start, first, last, cols >> 8, h, hx, k, sums, f, scale, half, y, accumulate, hs)
+        group: i64 = group_of(kind)
+        matvec_int8(
+            kind, w, wb, start, row_bytes(kind, cols), first, last, cols, cols // group, h, hx, hu, k, sums,
+            f, scale, half, y, accumulate, hs, ks, fs,
+        )  # fmt: skip
 
 
 def widen(

@@ -6,26 +6,56 @@ Q5_1, 24 bytes: f16 d, f16 m, the same; weight = d * q + m.
 
 from __future__ import annotations
 
+from librt.strings import read_i32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
-def dot_q5(w: vec[u8], p: i64, h: vec[i16], x: i64, offset: i32) -> i32:
-    """Sum of (q - offset) * h over one block; p is the byte of its fifth bits."""
-    low: i32 = i32(w[p]) | (i32(w[p + 1]) << 8)
-    high: i32 = i32(w[p + 2]) | (i32(w[p + 3]) << 8)
+def dot_q5(w: vec[u8], wb: bytes, p: i64, h: vec[i16], x: i64) -> i32:
+    """Sum of q * h over one block; p is the byte of its fifth bits.
+
+    Two sums, so that the compiler adds each up in one piece; the bit tests become a mask loaded from memory.
+    """
+    bits: i32 = read_i32_le(wb, p)
+    high: i32 = bits >> 16
     total: i32 = 0
     for j in range(i64(16)):
-        bit: i32 = i32(1) << i32(j)
-        a: u8 = w[p + 4 + j] & 15
-        b: u8 = w[p + 4 + j] >> 4
-        if low & bit != 0:
+        a: i16 = i16(w[p + 4 + j] & 15)
+        if bits & (i32(1) << i32(j)) != 0:
             a |= 16
-        if high & bit != 0:
-            b |= 16
-        total += (i32(a) - offset) * i32(h[x + j])
-        total += (i32(b) - offset) * i32(h[x + 16 + j])
-    return total
+        total += i32(a) * i32(h[x + j])
+    rest: i32 = 0
+    for j in range(i64(16)):
+        c: i16 = i16(w[p + 4 + j] >> 4)
+        if high & (i32(1) << i32(j)) != 0:
+            c |= 16
+        rest += i32(c) * i32(h[x + 16 + j])
+    return total + rest
+
+
+def sums_q5_0(
+    w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], out: i64,
+    f: vec[float], half: i64, d: i64
+) -> None:  # fmt: skip
+    """Row r of the rows from byte p: k[out + 8 b + r] = sum of q * h[hx + 32 b :], f[d + 8 b + r] = d."""
+    for r in range(rows):
+        for b in range(blocks):
+            k[out + b * 8 + r] = dot_q5(w, wb, p + 2, h, hx + b * 32)
+            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
+            p += 22
+
+
+def sums_q5_1(
+    w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], out: i64,
+    f: vec[float], half: i64, d: i64, m: i64
+) -> None:  # fmt: skip
+    """As sums_q5_0, and f[m + 8 b + r] = m."""
+    for r in range(rows):
+        for b in range(blocks):
+            k[out + b * 8 + r] = dot_q5(w, wb, p + 4, h, hx + b * 32)
+            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
+            f[m + b * 8 + r] = f[half + i64(read_i32_le(wb, p + 2) & 65535)]
+            p += 24
 
 
 def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None:
@@ -36,44 +66,6 @@ def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None
     bits = i32(w[p + 2]) | (i32(w[p + 3]) << 8)
     for j in range(i64(16)):
         h[out + 16 + j] = i16((i32(w[p + 4 + j] >> 4) | (((bits >> i32(j)) & 1) << 4)) - offset)
-
-
-def matvec_q5_0(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64,
-    f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
-) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
-    for r in range(first, last):
-        p: i64 = start + r * blocks * 22
-        total: float = 0.0
-        for b in range(blocks):
-            acc: i32 = dot_q5(w, p + 2, h, hx + b * 32, 16)
-            total += float(acc) * f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))] * f[scale + b]
-            p += 22
-        if accumulate != 0:
-            f[y + r] += total
-        else:
-            f[y + r] = total
-
-
-def matvec_q5_1(
-    w: vec[u8], start: i64, first: i64, last: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], sums: i64,
-    f: vec[float], scale: i64, half: i64, y: i64, accumulate: i64
-) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times the int8 activations; layouts in matmul.matvec."""
-    for r in range(first, last):
-        p: i64 = start + r * blocks * 24
-        total: float = 0.0
-        for b in range(blocks):
-            acc: i32 = dot_q5(w, p + 4, h, hx + b * 32, 0)
-            d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
-            m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
-            total += (float(acc) * d + float(k[sums + b]) * m) * f[scale + b]
-            p += 24
-        if accumulate != 0:
-            f[y + r] += total
-        else:
-            f[y + r] = total
 
 
 def unpack_q5_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:

@@ -88,9 +88,9 @@ def quantize_row(
 ) -> None:  # fmt: skip
     """Rounds one token, f[x + position], for matmul.matvec. group: matmul.group_of of the matrix's type, not 0.
 
-    Writes h[hx + position] = q; for group 32 the same as bytes, hu[2 * (hx + cols) + position], where hu is the same
-    memory as h (unsigned weights times int8 bytes are one instruction, vpdpbusd); f[scale + g] = the group's scale;
-    k[sums + s] = the sums of q, each of 32 positions (of 16 where group is 256). A row takes 2 * cols entries of h.
+    Writes h[hx + position] = q and the same as bytes, hu[2 * (hx + cols) + position], where hu is the same memory as h
+    (unsigned weights times int8 bytes are one instruction, vpdpbusd); f[scale + g] = the group's scale; k[sums + s] =
+    the sums of q, each of 32 positions (of 16 where group is 256). A row takes 2 * cols entries of h.
     f[fs : fs + group] is scratch.
     """
     parts: i64 = parts_of(group)
@@ -99,8 +99,7 @@ def quantize_row(
         f[scale + g] = round_group(f, fb, fi, x + g * group, group, h, hx + g * group, fs)
         for s in range(parts):
             k[sums + g * parts + s] = sum_of(h, hx + g * group + s * size, size)
-    if group == 32:
-        pack_bytes(h, hx, cols, hu, (hx + cols) * 2)
+    pack_bytes(h, hx, cols, hu, (hx + cols) * 2)
 
 
 def pack_pair(h: vec[i16], low: i64, high: i64, count: i64, out: i64) -> None:
