@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
+
+AHEAD: Final = 16384  # bytes: how far ahead of a row of weights; half a microsecond, and past the next page's begin
 
 
 def prefetch(memory: bytes, at: i64) -> None:

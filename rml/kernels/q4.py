@@ -11,6 +11,8 @@ from librt.strings import read_i32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.prefetch import AHEAD, prefetch
+
 
 def sums_q4_0(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], out: i64,
@@ -19,6 +21,7 @@ def sums_q4_0(
     """Row r of the rows from byte p: k[out + 8 b + r] = sum of q * x[at + 32 b :], f[d + 8 b + r] = d."""
     for r in range(rows):
         for b in range(blocks):
+            prefetch(wb, p + AHEAD)
             acc: i32 = 0
             for j in range(i64(16)):
                 acc += i32(w[p + 2 + j] & 15) * ((i32(x[at + b * 32 + j]) ^ 128) - 128)
@@ -36,6 +39,7 @@ def sums_q4_1(
     """As sums_q4_0, and f[m + 8 b + r] = m."""
     for r in range(rows):
         for b in range(blocks):
+            prefetch(wb, p + AHEAD)
             acc: i32 = 0
             for j in range(i64(16)):
                 acc += i32(w[p + 4 + j] & 15) * ((i32(x[at + b * 32 + j]) ^ 128) - 128)

@@ -10,6 +10,8 @@ from librt.strings import read_i32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.prefetch import AHEAD, prefetch
+
 
 def dot_q5(w: vec[u8], wb: bytes, p: i64, h: vec[i16], x: i64) -> i32:
     """Sum of q * h over one block; p is the byte of its fifth bits.
@@ -40,6 +42,7 @@ def sums_q5_0(
     """Row r of the rows from byte p: k[out + 8 b + r] = sum of q * h[hx + 32 b :], f[d + 8 b + r] = d."""
     for r in range(rows):
         for b in range(blocks):
+            prefetch(wb, p + AHEAD)
             k[out + b * 8 + r] = dot_q5(w, wb, p + 2, h, hx + b * 32)
             f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
             p += 22
@@ -52,6 +55,7 @@ def sums_q5_1(
     """As sums_q5_0, and f[m + 8 b + r] = m."""
     for r in range(rows):
         for b in range(blocks):
+            prefetch(wb, p + AHEAD)
             k[out + b * 8 + r] = dot_q5(w, wb, p + 4, h, hx + b * 32)
             f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
             f[m + b * 8 + r] = f[half + i64(read_i32_le(wb, p + 2) & 65535)]

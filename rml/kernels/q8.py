@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.strings import read_i32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.prefetch import prefetch
-
-AHEAD: Final = 16384  # bytes: about half a microsecond at the speed of these rows
+from rml.kernels.prefetch import AHEAD, prefetch
 
 
 def sums_q8_0(
