@@ -11,31 +11,38 @@ from rml.kernels.k_quants import (
     block_q4_k,
     block_q5_k,
     block_q6_k,
-    dot_block,
-    dot_minima,
     minima_k4,
+    sums_q2_k,
+    sums_q3_k,
+    sums_q4_k,
+    sums_q5_k,
+    sums_q6_k,
 )
-from rml.kernels.k_sums import sums_q4_k, sums_q6_k
 
 
-def block(kind: i64, w: vec[u8], wb: bytes, p: i64, h: vec[i16], out: i64, mins: i64) -> None:
-    """h[out : out + 256] = the block at byte p in integers; with a minimum, h[mins : mins + 16] the integer minima."""
+def integers(kind: i64, w: vec[u8], wb: bytes, p: i64, h: vec[i16], out: i64) -> None:
+    """h[out : out + 256] = the block at byte p in integers."""
     if kind == 10:
         block_q2_k(w, p, h, out)
-        for s in range(i64(16)):
-            h[mins + s] = i16(w[p + s] >> 4)
     elif kind == 11:
         block_q3_k(w, wb, p, h, out)
-    elif kind == 14:
-        block_q6_k(w, p, h, out)
+    elif kind == 12:
+        block_q4_k(w, wb, p, h, out)
+    elif kind == 13:
+        block_q5_k(w, wb, p, h, out)
     else:
-        if kind == 12:
-            block_q4_k(w, wb, p, h, out)
-        else:
-            block_q5_k(w, wb, p, h, out)
-        minima: i64 = minima_k4(wb, p + 4)
+        block_q6_k(w, p, h, out)
+
+
+def minima(kind: i64, w: vec[u8], wb: bytes, p: i64, h: vec[i16], out: i64) -> None:
+    """h[out : out + 16] = the integer minima of the block at byte p, of a type that has them."""
+    if kind == 10:
         for s in range(i64(16)):
-            h[mins + s] = i16((minima >> ((s >> 1) * 8)) & 255)
+            h[out + s] = i16(w[p + s] >> 4)
+    else:
+        packed: i64 = minima_k4(wb, p + 4)
+        for s in range(i64(16)):
+            h[out + s] = i16((packed >> ((s >> 1) * 8)) & 255)
 
 
 def block_bytes(kind: i64) -> i64:
@@ -77,25 +84,18 @@ def sums_k(
 
     k[out + 8 b + r] = sum of block b's integers of row r times the activations, f[d + 8 b + r] = d; where there is a
     minimum, k[low + 8 b + r] = sum of the integer minima times the activations, f[m + 8 b + r] = -dmin.
-    Scratch: h[hs : hs + 272], k[parts : parts + 16 * blocks].
+    Scratch: h[hs : hs + 256 * blocks], k[parts : parts + 16 * blocks].
     """
     if kind == 12:
         sums_q4_k(w, wb, p, rows, blocks, x, at, k, sums, out, low, f, half, d, m)
     elif kind == 14:
         sums_q6_k(w, p, rows, blocks, x, at, k, sums, out, parts, f, half, d)
+    elif kind == 13:
+        sums_q5_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
+    elif kind == 11:
+        sums_q3_k(w, wb, p, rows, blocks, h, hx, k, out, f, half, d, hs)
     else:
-        size: i64 = block_bytes(kind)
-        factor: i64 = factor_at(kind)
-        minimum: i64 = has_minimum(kind)
-        for r in range(rows):
-            for b in range(blocks):
-                block(kind, w, wb, p, h, hs, hs + 256)
-                k[out + b * 8 + r] = dot_block(h, hs, hx + b * 256)
-                f[d + b * 8 + r] = f[half + (i64(w[p + factor]) | (i64(w[p + factor + 1]) << 8))]
-                if minimum != 0:
-                    k[low + b * 8 + r] = dot_minima(h, hs + 256, k, sums + b * 16)
-                    f[m + b * 8 + r] = -f[half + (i64(w[p + factor + 2]) | (i64(w[p + factor + 3]) << 8))]
-                p += size
+        sums_q2_k(w, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
 
 
 def unpack_k(
@@ -107,9 +107,10 @@ def unpack_k(
     at: i64 = factor_at(kind)
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
-        block(kind, w, wb, p, h, out + b * 2048, mins + b * 128)
+        integers(kind, w, wb, p, h, out + b * 2048)
         f[d + b * 8] = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
         if minimum != 0:
+            minima(kind, w, wb, p, h, mins + b * 128)
             f[m + b * 8] = -f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
         p += size
 
@@ -123,11 +124,12 @@ def widen_k(
     at: i64 = factor_at(kind)
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
-        block(kind, w, wb, p, h, hs, hs + 256)
+        integers(kind, w, wb, p, h, hs)
         d: float = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
         for j in range(i64(256)):
             f[out + j] = float(i32(h[hs + j])) * d
         if minimum != 0:
+            minima(kind, w, wb, p, h, hs + 256)
             m: float = f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
             for s in range(i64(16)):
                 low: float = float(i32(h[hs + 256 + s])) * m

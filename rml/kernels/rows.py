@@ -121,7 +121,7 @@ def sums_of_rows(
     kind: i64, w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, x: vec[u8], at: i64,
     k: vec[i32], sums: i64, out: i64, f: vec[float], half: i64, d: i64, hs: i64, parts: i64
 ) -> None:  # fmt: skip
-    """Integer sums and factors of the rows from byte p. Scratch: k[parts : parts + 16 * blocks], h[hs : hs + 272]."""
+    """Integer sums and factors of the rows from byte p. Scratch: k[parts : parts + 16 * blocks], h[hs : hs + cols]."""
     m: i64 = d + blocks * 8
     if kind == 8:
         sums_q8_0(w, wb, p, rows, blocks, x, at, k, out, f, half, d)
