@@ -28,6 +28,8 @@ from librt.strings import read_i32_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.prefetch import AHEAD, prefetch
+
 
 def block_q2_k(w: vec[u8], p: i64, h: vec[i16], out: i64) -> None:
     """h[out + j] = sc * q of the block at byte p."""
@@ -143,6 +145,13 @@ def block_q6_k(w: vec[u8], p: i64, h: vec[i16], out: i64) -> None:
             h[to + 96 + j] = (i16((b >> 4) | ((top & 192) >> 2)) - 32) * s3
 
 
+def ask(wb: bytes, p: i64) -> None:
+    """Asks for the block AHEAD bytes after the one at byte p: three cache lines, the next block asks for the rest."""
+    prefetch(wb, p + AHEAD)
+    prefetch(wb, p + AHEAD + 64)
+    prefetch(wb, p + AHEAD + 128)
+
+
 def dot_block(h: vec[i16], a: i64, b: i64) -> i32:
     """Sum of h[a + j] * h[b + j] over 256 positions."""
     total: i32 = 0
@@ -174,12 +183,13 @@ def dot_row(h: vec[i16], x: i64, blocks: i64, hx: i64, k: vec[i32], out: i64) ->
 
 
 def sums_q2_k(
-    w: vec[u8], p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64,
+    w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64,
     k: vec[i32], sums: i64, out: i64, low: i64, f: vec[float], half: i64, d: i64, m: i64, hs: i64
 ) -> None:  # fmt: skip
     """Q2_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
         for b in range(blocks):
+            ask(wb, p)
             block_q2_k(w, p, h, hs + b * 256)
             k[low + b * 8 + r] = dot_minima_k2(w, p, k, sums + b * 16)
             f[d + b * 8 + r] = f[half + (i64(w[p + 80]) | (i64(w[p + 81]) << 8))]
@@ -195,6 +205,7 @@ def sums_q3_k(
     """Q3_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
         for b in range(blocks):
+            ask(wb, p)
             block_q3_k(w, wb, p, h, hs + b * 256)
             f[d + b * 8 + r] = f[half + (i64(w[p + 108]) | (i64(w[p + 109]) << 8))]
             p += 110
@@ -208,6 +219,7 @@ def sums_q5_k(
     """Q5_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
         for b in range(blocks):
+            ask(wb, p)
             block_q5_k(w, wb, p, h, hs + b * 256)
             k[low + b * 8 + r] = dot_minima_k4(minima_k4(wb, p + 4), k, sums + b * 16)
             f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
@@ -223,6 +235,7 @@ def sums_q4_k(
     """Q4_K."""
     for r in range(rows):
         for b in range(blocks):
+            ask(wb, p)
             total: i32 = 0
             scales: i64 = scales_k4(wb, p + 4)
             for c in range(i64(4)):
@@ -270,9 +283,10 @@ def quarter_q6_k(w: vec[u8], low: i64, top: i64, x: vec[u8], at: i64, k: vec[i32
     k[out + 6] = d
 
 
-def parts_q6_k(w: vec[u8], p: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], out: i64) -> None:
+def parts_q6_k(w: vec[u8], wb: bytes, p: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], out: i64) -> None:
     """k[out + 16 b + s] = sum of q * the activations of part s of block b of the row at byte p."""
     for b in range(blocks):
+        ask(wb, p)
         quarter_q6_k(w, p, p + 128, x, at, k, out)
         quarter_q6_k(w, p + 16, p + 144, x, at + 16, k, out + 1)
         quarter_q6_k(w, p + 64, p + 160, x, at + 128, k, out + 8)
@@ -291,15 +305,15 @@ def scale_parts_q6_k(w: vec[u8], p: i64, k: vec[i32], parts: i64, sums: i64) -> 
 
 
 def sums_q6_k(
-    w: vec[u8], p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], sums: i64, out: i64, parts: i64,
-    f: vec[float], half: i64, d: i64
+    w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64,
+    k: vec[i32], sums: i64, out: i64, parts: i64, f: vec[float], half: i64, d: i64
 ) -> None:  # fmt: skip
     """Q6_K; k[parts : parts + 16 * blocks] is scratch.
 
     All parts of a row first: sums just written, one by one, could not be read again as a vector without waiting.
     """
     for r in range(rows):
-        parts_q6_k(w, p, blocks, x, at, k, parts)
+        parts_q6_k(w, wb, p, blocks, x, at, k, parts)
         for b in range(blocks):
             k[out + b * 8 + r] = scale_parts_q6_k(w, p + 192, k, parts + b * 16, sums + b * 16)
             f[d + b * 8 + r] = f[half + (i64(w[p + 208]) | (i64(w[p + 209]) << 8))]

@@ -89,13 +89,13 @@ def sums_k(
     if kind == 12:
         sums_q4_k(w, wb, p, rows, blocks, x, at, k, sums, out, low, f, half, d, m)
     elif kind == 14:
-        sums_q6_k(w, p, rows, blocks, x, at, k, sums, out, parts, f, half, d)
+        sums_q6_k(w, wb, p, rows, blocks, x, at, k, sums, out, parts, f, half, d)
     elif kind == 13:
         sums_q5_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
     elif kind == 11:
         sums_q3_k(w, wb, p, rows, blocks, h, hx, k, out, f, half, d, hs)
     else:
-        sums_q2_k(w, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
+        sums_q2_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
 
 
 def unpack_k(

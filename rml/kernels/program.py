@@ -167,6 +167,15 @@ def step_of(
         token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb, cf, cw, ch, cu, cb, pages)
 
 
+def fetch_next(steps: vec[i64], step: i64, end: i64, rank: i64, ranks: i64, wb: bytes) -> None:
+    """Asks for the first weights of the next product, for its rank's share, while the steps before it are done."""
+    while step < end:
+        if steps[step * WIDTH] == MATMUL:
+            rowwise.fetch_share(steps, step * WIDTH, rank, ranks, wb)
+            return
+        step += 1
+
+
 def run(
     steps: vec[i64], control: vec[i64], epochs: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
@@ -201,6 +210,8 @@ def run(
                 rank += workers
             if op == LAST_ROW:
                 n = 1
+            if op == MATMUL:
+                fetch_next(steps, step + 1, control[LAST], worker, ranks, wb)
     if workers > 1:
         return barrier(epochs, worker, workers, epoch + 1, TIMEOUT)
     return late

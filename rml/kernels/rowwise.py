@@ -24,6 +24,7 @@ from rml.kernels.opcodes import (
     SCRATCH,
     SCRATCH_STRIDE,
 )
+from rml.kernels.prefetch import AHEAD, prefetch
 from rml.kernels.quantize import parts_of
 
 PIECE: Final = 256  # values of an activation function taken at once
@@ -35,6 +36,14 @@ def first_row(rows: i64, rank: i64, ranks: i64) -> i64:
     if first > rows:
         return rows
     return first
+
+
+def fetch_share(steps: vec[i64], p: i64, rank: i64, ranks: i64, wb: bytes) -> None:
+    """Asks for the first rows of this rank's share of the product at steps[p:]; the later ones it asks for itself."""
+    size: i64 = matmul.row_bytes(steps[p + 1], steps[p + 4])
+    at: i64 = steps[p + 2] + first_row(steps[p + 3], rank, ranks) * size
+    for line in range(i64(AHEAD // 64)):
+        prefetch(wb, at + line * 64)
 
 
 def product(
