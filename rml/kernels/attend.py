@@ -39,12 +39,14 @@ from rml.kernels.attend_state import (
     STATES,
     WINDOW,
     WORK,
+    clear,
     clear_queries,
     clip,
     complete_frame,
     finish_query,
     first_key,
     fold,
+    lanes_of,
     most_queries,
     padded_dim,
     segment_length,
@@ -57,16 +59,17 @@ def attend_scratch(heads: i64, dim: i64) -> i64:
     """float64 entries of scratch that each rank needs."""
     padded: i64 = padded_dim(dim)
     rows: i64 = 16 * (padded + 8) + 8 * padded
-    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + most_queries(heads, padded) * (33 + padded + 2 * (9 + padded)) + 64
+    queries: i64 = most_queries(heads * 2, padded)  # lanes_of at most doubles them
+    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + queries * (33 + padded + 2 * (9 + padded)) + 64
 
 
 def attend_shared(heads: i64, dim: i64) -> i64:
     """float64 entries of scratch that the ranks share: the states of the segments of one token's queries."""
-    return MAX_SEGMENTS * state_size(heads, padded_dim(dim))
+    return MAX_SEGMENTS * state_size(heads * 2, padded_dim(dim))  # lanes_of at most doubles them
 
 
 def load_queries(f: vec[float], q: i64, count: i64, dim: i64, padded: i64, out: i64) -> None:
-    """out [count][padded] = q [count][dim], zeros behind."""
+    """out [count][padded] = q [count][dim], zeros behind each."""
     for v in range(count):
         for d in range(dim):
             f[out + v * padded + d] = f[q + v * dim + d]
@@ -142,16 +145,18 @@ def attend_tile(
 
 def attend_segments(
     rank: i64, ranks: i64, f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes,
-    ids: vec[i64], a: i64, q: i64, shared: i64, position: i64,
+    ids: vec[i64], a: i64, q: i64, group: i64, shared: i64, position: i64,
 ) -> None:  # fmt: skip
     """One token: this rank's share of (segment, kv head), each into a state of its own in `shared`."""
     kv_heads: i64 = fi[a + KV_HEADS]
-    group: i64 = fi[a + GROUP]
+    lanes: i64 = fi[a + GROUP]
     padded: i64 = fi[a + PADDED]
-    size: i64 = state_size(group, padded)
-    load_queries(f, q, kv_heads * group, fi[a + DIM], padded, fi[a + FREE])
+    size: i64 = state_size(lanes, padded)
+    clear(f, fi[a + FREE], kv_heads * lanes * padded, 0.0)
+    for h in range(kv_heads):
+        load_queries(f, q + h * group * fi[a + DIM], group, fi[a + DIM], padded, fi[a + FREE] + h * lanes * padded)
     fi[a + POSITION] = position
-    fi[a + QUERIES] = group
+    fi[a + QUERIES] = lanes
     fi[a + FETCHED] = -1
     oldest: i64 = first_key(position, fi[a + WINDOW])
     length: i64 = segment_length(position + 1 - oldest)
@@ -167,10 +172,10 @@ def attend_segments(
             heads = kv_heads - head
         fi[a + HEAD] = head
         fi[a + HEADS] = heads
-        fi[a + LOADED] = fi[a + FREE] + head * group * padded
+        fi[a + LOADED] = fi[a + FREE] + head * lanes * padded
         fi[a + STATES] = shared + item * size
         for h in range(heads):
-            clear_queries(f, fi[a + STATES] + h * size, 0, group, group, padded)
+            clear_queries(f, fi[a + STATES] + h * size, 0, lanes, lanes, padded)
         block: i64 = (segment + number) * length
         stop: i64 = block + length
         if block < oldest:
@@ -208,9 +213,11 @@ def attend(
     fi[a + WINDOW] = window
     fi[a + DTYPE] = dtype
     f[a + SCALE] = scale
+    if n == 1:
+        fi[a + GROUP] = lanes_of(group)
     complete_frame(fi, a)
     if n == 1:
-        attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, shared, start)
+        attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, group, shared, start)
         return
     heads: i64 = kv_heads * group
     most: i64 = clip(most_queries(heads, padded_dim(dim)) // heads, 1, MAX_GROUP // group)
@@ -232,14 +239,15 @@ def attend_finish(
     if n > 1:
         return
     padded: i64 = padded_dim(dim)
-    size: i64 = state_size(group, padded)
+    lanes: i64 = lanes_of(group)
+    size: i64 = state_size(lanes, padded)
     oldest: i64 = first_key(start, window)
     length: i64 = segment_length(start + 1 - oldest)
     segments: i64 = start // length + 1 - oldest // length
     total: i64 = scratch + EXP_SCRATCH + 64
     for h in range(kv_heads * rank // ranks, kv_heads * (rank + 1) // ranks):
-        clear_queries(f, total, 0, group, group, padded)
+        clear_queries(f, total, 0, group, lanes, padded)
         for number in range(segments):
-            fold(f, fb, fi, total, shared + (number * kv_heads + h) * size, 0, group, group, padded, scratch)
+            fold(f, fb, fi, total, shared + (number * kv_heads + h) * size, 0, group, lanes, padded, scratch)
         for v in range(group):
-            finish_query(f, total, v, group, padded, dim, out + (h * group + v) * dim)
+            finish_query(f, total, v, lanes, padded, dim, out + (h * group + v) * dim)

@@ -25,7 +25,7 @@ LAYER: Final = 1
 LAYERS: Final = 2
 PAGE_SIZE: Final = 3
 KV_HEADS: Final = 4
-GROUP: Final = 5
+GROUP: Final = 5  # query heads per kv head; of a lone token, lanes_of them: zeros behind
 DIM: Final = 6
 PADDED: Final = 7
 WINDOW: Final = 8
@@ -65,6 +65,13 @@ def padded_dim(dim: i64) -> i64:
 def state_size(queries: i64, padded: i64) -> i64:
     """float64 entries of the state of `queries` queries."""
     return queries * (9 + padded)
+
+
+def lanes_of(group: i64) -> i64:
+    """How many queries of a lone token are taken per kv head: two or three beside the fours cost more than four do."""
+    if group & 3 > 1:
+        return (group + 3) & -4
+    return group
 
 
 def most_queries(heads: i64, padded: i64) -> i64:
