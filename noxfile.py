@@ -115,10 +115,15 @@ def real_models(session: nox.Session) -> None:
 
 @nox.session(python=NEWEST, default=False, tags=["golden"])
 def crosscheck(session: nox.Session) -> None:
-    """The toy models through transformers (truly in float64) and llama.cpp: reference and engine against both."""
+    """The toy models through transformers (truly in float64) and llama.cpp: reference and engine against both.
+
+    Without arguments also every activation of transformers' models, step by step.
+    """
     session.install("torch==2.13.0", "transformers>=5.20,<6")
     install_project(session, "release", "crosscheck")
     session.run("python", "-m", "tools.crosscheck", "--rml", "required", *session.posargs, env=project_env("release"))
+    if not session.posargs:
+        run_pytest(session, "release", "tests/test_verify_transformers.py")
 
 
 @nox.session(python=NEWEST, default=False, tags=["bench"])

@@ -7,6 +7,7 @@ The sums run in BLAS's own order, so they agree with the kernels to about 1e-12,
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,15 +18,34 @@ from rml.weight_source import Matrix
 BLOCK_WEIGHTS = 1 << 18  # weights widened at once: 2 MB of float64, which the second-level cache nearly holds
 
 
-def widen(matrix: Matrix, first: int, last: int) -> Floats:
-    """(last - first, cols) rows of a float matrix as float64, exactly."""
+class Workspace(threading.local):
+    """One thread's arrays for a block: fresh ones of this size would cost a page fault for every 512 numbers."""
+
+    def __init__(self) -> None:
+        self.words = np.empty(0, np.uint32)
+        self.wide, self.product = np.empty(0), np.empty(0)
+
+    def take(self, weights: int, outputs: int) -> None:
+        """Makes room for a block of `weights` weights and its `outputs` products."""
+        if self.wide.size < weights:
+            self.words, self.wide = np.empty(weights, np.uint32), np.empty(weights)
+        if self.product.size < outputs:
+            self.product = np.empty(outputs)
+
+
+def widen(matrix: Matrix, first: int, last: int, space: Workspace) -> Floats:
+    """(last - first, cols) rows of a float matrix as float64, exactly; in `space`, until the next call."""
     row = matrix.format.row_bytes(matrix.cols)
     raw = matrix.data[first * row : last * row]
+    count = (last - first) * matrix.cols
+    wide = space.wide[:count]
     if matrix.format.name == "BF16":
-        values = (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+        words = space.words[:count]
+        np.left_shift(raw.view(np.uint16), np.uint32(16), out=words, dtype=np.uint32)
+        np.copyto(wide, words.view(np.float32))
     else:
-        values = raw.view({"F32": np.float32, "F16": np.float16}[matrix.format.name])
-    return values.astype(np.float64).reshape(last - first, matrix.cols)
+        np.copyto(wide, raw.view({"F32": np.float32, "F16": np.float16}[matrix.format.name]))
+    return wide.reshape(last - first, matrix.cols)
 
 
 class BlasProducts:
@@ -35,6 +55,7 @@ class BlasProducts:
         self.ranks = ranks
         self.pool: ThreadPoolExecutor | None = None
         self.process = os.getpid()
+        self.space = Workspace()
 
     def multiply(self, matrix: Matrix, x: Floats, y: Floats, accumulate: bool) -> None:
         """y (n, rows) = x (n, cols) times the matrix transposed, or y += with `accumulate`."""
@@ -48,7 +69,10 @@ class BlasProducts:
 
         def block(first: int) -> None:
             last = min(first + rows, matrix.rows)
-            product = x @ widen(matrix, first, last).T
+            shape = len(x), last - first
+            self.space.take(rows * matrix.cols, len(x) * rows)
+            product = self.space.product[: shape[0] * shape[1]].reshape(shape)
+            np.matmul(x, widen(matrix, first, last, self.space).T, out=product)
             if accumulate:
                 y[:, first:last] += product
             else:

@@ -12,12 +12,12 @@ id. Arenas and their elements:
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
 The bits of a product do not depend on the path: one token or many, any row range, any build.
 
-A new quantised format needs four functions: its row times one token, a row unpacked into integers and factors for
-the tiles, a row widened to float64, and its block in tests/plain_quants.py, written from the definition; then a
-line in each choice below, in rml/formats.py and in the list of setup.py. Integers are summed up per block, exactly;
-a block adds float(sum) * d * scale to the row's total, in that order, in every path. Run
-tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code where it is slow: one hot
-loop a function, and no calls in it.
+A new quantised format needs four functions: the integer sums and factors of its rows times one token (rows.py), a row
+unpacked into integers and factors for the tiles, a row widened to float64, and its block in tests/plain_quants.py,
+written from the definition; then a line in each choice below and in rows.py, in rml/formats.py and in the list of
+setup.py. Integers are summed up per block, exactly; a block adds float(sum) * d * scale to the row's total, in that
+order, in every path. Run tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code
+where it is slow: one hot loop a function, and no calls in it.
 """
 
 from __future__ import annotations
@@ -208,7 +208,9 @@ def tile(
             if tokens > 32:
                 tokens = 32
             if group == 32:
-                eight_rows(h, hs, groups, minimum, hx + b * cols * 16, k, sums + b * cols, ks, f, scale + b * cols, fs)
+                eight_rows(
+                    h, hs, groups, minimum, hx + b * cols * 16, tokens, k, sums + b * cols, ks, f, scale + b * cols, fs
+                )  # fmt: skip
             else:
                 eight_rows_k(
                     h, hs, groups, rows, minimum, hx + b * cols * 32, tokens, k, sums + b * cols * 2, ks,

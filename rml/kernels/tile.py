@@ -1,5 +1,7 @@
 """Eight rows of weights times a tile of 32 tokens, tokens in lanes: the formats with blocks of 32 in a prefill.
 
+Of a tile with at most 16 tokens only the lower half is multiplied.
+
 A format only unpacks: rows become i16 integers with one or two float64 factors per block. Each activation of a tile is
 widened once for the eight rows. Activations are stored as q + 128, unsigned: multiplying a zero-extended value lets
 the compiler use the pairwise i16 product with accumulation (vpmaddwd, vpdpwssd) where signed ones end in the slower i32
@@ -99,6 +101,56 @@ def dot_rows(h: vec[i16], weights: i64, x: i64, k: vec[i32], sums: i64, acc: i64
             k[acc + 240 + t] += w7 * high
 
 
+def dot_rows_low(h: vec[i16], weights: i64, x: i64, k: vec[i32], sums: i64, acc: i64) -> None:
+    """dot_rows for lanes 0 to 15 alone; what the others hold is never stored."""
+    s0: i32 = k[sums]
+    s1: i32 = k[sums + 1]
+    s2: i32 = k[sums + 2]
+    s3: i32 = k[sums + 3]
+    s4: i32 = k[sums + 4]
+    s5: i32 = k[sums + 5]
+    s6: i32 = k[sums + 6]
+    s7: i32 = k[sums + 7]
+    w0: i32 = i32(h[weights])
+    w1: i32 = i32(h[weights + 32])
+    w2: i32 = i32(h[weights + 64])
+    w3: i32 = i32(h[weights + 96])
+    w4: i32 = i32(h[weights + 128])
+    w5: i32 = i32(h[weights + 160])
+    w6: i32 = i32(h[weights + 192])
+    w7: i32 = i32(h[weights + 224])
+    for t in range(i64(16)):
+        both: i32 = i32(h[x + t])
+        low: i32 = both & 255
+        k[acc + t] = s0 + w0 * low
+        k[acc + 32 + t] = s1 + w1 * low
+        k[acc + 64 + t] = s2 + w2 * low
+        k[acc + 96 + t] = s3 + w3 * low
+        k[acc + 128 + t] = s4 + w4 * low
+        k[acc + 160 + t] = s5 + w5 * low
+        k[acc + 192 + t] = s6 + w6 * low
+        k[acc + 224 + t] = s7 + w7 * low
+    for j in range(i64(1), i64(32)):
+        w0 = i32(h[weights + j])
+        w1 = i32(h[weights + 32 + j])
+        w2 = i32(h[weights + 64 + j])
+        w3 = i32(h[weights + 96 + j])
+        w4 = i32(h[weights + 128 + j])
+        w5 = i32(h[weights + 160 + j])
+        w6 = i32(h[weights + 192 + j])
+        w7 = i32(h[weights + 224 + j])
+        for t in range(i64(16)):
+            low = i32(h[x + j * 16 + t]) & 255
+            k[acc + t] += w0 * low
+            k[acc + 32 + t] += w1 * low
+            k[acc + 64 + t] += w2 * low
+            k[acc + 96 + t] += w3 * low
+            k[acc + 128 + t] += w4 * low
+            k[acc + 160 + t] += w5 * low
+            k[acc + 192 + t] += w6 * low
+            k[acc + 224 + t] += w7 * low
+
+
 def add_scaled(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: i64) -> None:
     """f[total + r * 32 + t] += k[acc + r * 32 + t] * f[d + r] * f[scale + t], eight rows r."""
     for r in range(i64(8)):
@@ -158,10 +210,10 @@ def add_with_minimum_4(k: vec[i32], acc: i64, f: vec[float], low: i64, d: i64, m
 
 
 def eight_rows(
-    h: vec[i16], hs: i64, blocks: i64, minimum: i64, x: i64, k: vec[i32], sums: i64, ks: i64,
+    h: vec[i16], hs: i64, blocks: i64, minimum: i64, x: i64, tokens: i64, k: vec[i32], sums: i64, ks: i64,
     f: vec[float], scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[fs + r * 32 + t] = unpacked row r times token t of the tile at h[x], f[scale], k[sums]; scratch as above."""
+    """f[fs + r * 32 + t] = unpacked row r times token t < tokens of the tile at h[x], f[scale], k[sums]."""
     for t in range(i64(256)):
         f[fs + t] = 0.0
     b: i64 = 0
@@ -170,7 +222,10 @@ def eight_rows(
         if count > 4:
             count = 4
         for i in range(count):
-            dot_rows(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
+            if tokens <= 16:
+                dot_rows_low(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
+            else:
+                dot_rows(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
         d: i64 = fs + 256 + b * 8
         if count == 4 and minimum == 0:
             add_scaled_4(k, ks, f, d, scale + b * 32, fs)
