@@ -54,6 +54,7 @@ COMPILED = {
     "rml/kernels/attend_scores.py": "scores of queries and sixteen keys",
     "rml/kernels/attend_scores_f32.py": "the same on f32 keys in place",
     "rml/kernels/attend_values.py": "weighted sums of value rows",
+    "rml/kernels/attend_values_f32.py": "the same of f32 rows in place",
     "rml/kernels/attend_state.py": "the frame and the states of attention",
     "rml/kernels/attend_block.py": "one block of keys taken into the states",
     "rml/kernels/attend.py": "online-softmax attention",

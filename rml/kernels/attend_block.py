@@ -50,6 +50,7 @@ from rml.kernels.attend_state import (
     state_size,
 )
 from rml.kernels.attend_values import add_values_1, add_values_4
+from rml.kernels.attend_values_f32 import add_values_4_f32
 from rml.kernels.cache_read import f16_to_words, touch, widen_rows
 from rml.kernels.cache_rows import F16, F32, F64, cache_row
 from rml.kernels.exp import exp_into
@@ -286,9 +287,17 @@ def attend_block(
         for half in range(begin >> 4, (end + 15) >> 4):
             low = clip(begin - half * 16, 0, 16)
             high = clip(end - half * 16, 0, 16)
-            widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
             ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
-            value_half(f, cb, ahead, fi, a, low, high, count, s + half * count * 16, values)
+            p: i64 = s + half * count * 16
+            if count == 4 and fi[a + DTYPE] == F32 and fi[a + DIM] == padded:  # used once, as in score_half
+                row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * fi[a + ROW_BYTES]
+                row += (fi[a + HEAD] + h) * padded * 4
+                add_values_4_f32(
+                    f, cb, ahead, fi[a + STEP], cb, row, fi[a + ROW_BYTES], high - low, p + low, padded, values
+                )  # fmt: skip
+            else:
+                widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
+                value_half(f, cb, ahead, fi, a, low, high, count, p, values)
     fi[a + FETCHED] = -1
     if fi[a + STEP] > 0:
         fi[a + FETCHED] = block + 32
