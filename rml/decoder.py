@@ -39,7 +39,6 @@ Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
-BLAS_CALL_TOKENS = 512  # the same where BLAS multiplies: every piece widens all weights
 BLAS_TOKENS = (
     32  # from here on, numpy's BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
 )
@@ -309,9 +308,7 @@ class DecoderLM:
         taps: TapFunction | None,
     ) -> None:
         every = all_logits or taps is not None  # the head runs for every token
-        most = BLAS_CALL_TOKENS if self.uses_blas else CALL_TOKENS
-        if every:
-            most = max(1, min(most, LOGIT_ENTRIES // self.config.vocab_size))
+        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if every else CALL_TOKENS
         run = self._reserve(min(len(ids), most), min(len(ids), most) if every else 1, taps is not None)
         self.engine.use_cache(cache)
         for first in range(0, len(ids), most):
