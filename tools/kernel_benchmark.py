@@ -7,10 +7,11 @@
 Paths: one token (int8 activations for quantised formats, float64 for F32, F16, BF16), tiles of 32 and 128 tokens
 (int8), and the exact products (float64 activations) of one token. The unit is weights per second, times tokens:
 multiply-adds. GB/s is the weights' bytes read once per call. The yardstick is a kernel that only reads the same number
-of bytes, timed in the same rounds with the same threads. Every round times each contender once, so what else the
-machine does hits all alike; the first round is burn-in, the best of the others counts. Timed is the threads' processor
-time, the slowest thread's where there are two: on an idle machine the time on the clock, on a busy one without the
-waiting.
+of bytes, timed in the same rounds with the same threads. From memory two threads share a matrix; from the cache each
+has one of its own, in its own second-level cache, so that a call takes as long as one thread's. Every round times each
+contender once, so what else the machine does hits all alike; the first round is burn-in, the best of the others counts.
+Timed is the threads' processor time, the slowest thread's where there are two: on an idle machine the time on the
+clock, on a busy one without the waiting.
 
 No speed is printed for a wrong result: each row carries the largest difference from the product in float64 of gguf-py's
 weights, relative to the sizes of the terms, and tiles must have the bits of the one-token products.
@@ -131,14 +132,21 @@ def contenders(name: str, path: str, place: str, nbytes: int, tokens: int) -> li
         case.round_row(0)
         case.round_tiles()
     error, wrong = check(case, name, path)
-    half = rows // 16 * 8
     label = {"vector": "one token", "exact": "one token, exact", "tile": f"{tokens} tokens"}[path]
-    work = rows * COLS * tokens
+    work, whole = rows * COLS * tokens, case.call(path, 0, rows)
+    if place == "cache":
+        twin = Case(name, raw, rows, COLS, x)
+        if twin.group:
+            twin.round_row(0)
+            twin.round_tiles()
+        pair, times = [whole, twin.call(path, 0, rows)], 2
+    else:
+        half = rows // 16 * 8
+        pair, times = [case.call(path, 0, half), case.call(path, half, rows, rank=1)], 1
     return [
-        Contender(name, label, place, [case.call(path, *part, rank=rank) for rank, part in enumerate(parts)],
-                  raw.nbytes, work, error, wrong)
-        for parts in ([(0, rows)], [(0, half), (half, rows)])
-    ]  # fmt: skip
+        Contender(name, label, place, [whole], raw.nbytes, work, error, wrong),
+        Contender(name, label, place, pair, raw.nbytes * times, work * times, error, wrong),
+    ]
 
 
 def check(case: Any, name: str, path: str) -> tuple[float, str]:
@@ -168,14 +176,16 @@ def readers(place: str, nbytes: int) -> list[Contender]:
     """The yardstick: the same number of bytes, only read."""
     from rml import native
 
-    memory = native.buffer(nbytes // 8, np.int64)
+    times = 2 if place == "cache" else 1
+    words = nbytes // 8
+    memory = native.buffer(words * times, np.int64)
     memory[:] = 1  # zeroed pages are not yet resident
     read = native.kernel("dense.read_words")
-    words = nbytes // 8
+    part = words * times // 2
     return [
+        Contender("-", "only reading", place, [read.prepare(memory, 0, words)], words * 8, words),
         Contender("-", "only reading", place,
-                  [read.prepare(memory, rank * words // n * 8, words // n) for rank in range(n)], nbytes, words)
-        for n in (1, 2)
+                  [read.prepare(memory, rank * part * 8, part) for rank in range(2)], part * 16, part * 2),
     ]  # fmt: skip
 
 
