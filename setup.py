@@ -91,7 +91,7 @@ def release(c: str) -> str:
     item of a vec[u8] is no C character, which may alias everything and would guard each loop that writes other
     types (what a kernel writes as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not
     an exception; a call of a kernel that returns nothing cannot have failed; a call of the kernel `prefetch`, which
-    does nothing, becomes the compiler's prefetch into the second cache. And reads through `bytes` lose their bounds
+    does nothing, becomes the compiler's prefetch into the nearest cache. And reads through `bytes` lose their bounds
     test. As many tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")
@@ -117,7 +117,7 @@ def release(c: str) -> str:
         raise SystemExit("release step: this mypyc writes its tests for division by zero another way")
     c = re.sub(r"if \(unlikely\(cpy_r_r\d+ == 2\)\) \{", "if (0) {", c)
     asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch\((\w+), (\w+)\);"
-    c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 2); \1 = 1;", c)
+    c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 3); \1 = 1;", c)
     if re.search(r"= CPyDef_(?:\w+___)?prefetch\(cpy", c):
         raise SystemExit("release step: this mypyc writes its calls another way")
     byte = "#ifdef __clang__\ntypedef unsigned _BitInt(8) rml_u8;\n#else\ntypedef unsigned char rml_u8;\n#endif\n"
