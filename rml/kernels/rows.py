@@ -5,7 +5,8 @@ rows are then formed side by side, one row in each lane of a vector: what an out
 
 Scratch of eight rows: k[ks + 8 b + r] sum of block b of row r, f[fs + 8 + 8 b + r] its factor d; for types with a
 minimum f[fs + 8 + 8 (blocks + b) + r] the factor m, and for K types k[ks + 8 (blocks + b) + r] the sum that it
-multiplies. f[fs + r] totals. Lanes of rows that are not there hold anything and are not stored.
+multiplies. f[fs + r] totals, f[fs + 8 + 16 blocks + b] the offsets of put_offsets. Lanes of rows that are not there
+hold anything and are not stored.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from rml.kernels.q8 import sums_q8_0
 
 
 def totals(
-    k: vec[i32], x: i64, blocks: i64, sums: i64, offset: float, f: vec[float], d: i64, scale: i64, out: i64
+    k: vec[i32], x: i64, blocks: i64, f: vec[float], offsets: i64, d: i64, scale: i64, out: i64
 ) -> None:  # fmt: skip
-    """f[out + r] = sum over blocks of (sum - offset * the activations' sum k[sums + b]) * d * scale, in this order."""
+    """f[out + r] = sum over blocks of (sum - f[offsets + b]) * d * scale, in this order."""
     t0: float = 0.0
     t1: float = 0.0
     t2: float = 0.0
@@ -33,7 +34,7 @@ def totals(
     t7: float = 0.0
     for b in range(blocks):
         s: float = f[scale + b]
-        o: float = offset * float(k[sums + b])
+        o: float = f[offsets + b]
         t0 += (float(k[x + b * 8]) - o) * f[d + b * 8] * s
         t1 += (float(k[x + b * 8 + 1]) - o) * f[d + b * 8 + 1] * s
         t2 += (float(k[x + b * 8 + 2]) - o) * f[d + b * 8 + 2] * s
@@ -53,9 +54,9 @@ def totals(
 
 
 def totals_minimum(
-    k: vec[i32], x: i64, blocks: i64, sums: i64, f: vec[float], d: i64, m: i64, scale: i64, out: i64
+    k: vec[i32], x: i64, blocks: i64, f: vec[float], offsets: i64, d: i64, m: i64, scale: i64, out: i64
 ) -> None:  # fmt: skip
-    """f[out + r] = sum over blocks of (sum * d + the activations' sum k[sums + b] * m) * scale, in this order."""
+    """f[out + r] = sum over blocks of (sum * d + f[offsets + b] * m) * scale, in this order."""
     t0: float = 0.0
     t1: float = 0.0
     t2: float = 0.0
@@ -66,7 +67,7 @@ def totals_minimum(
     t7: float = 0.0
     for b in range(blocks):
         s: float = f[scale + b]
-        o: float = float(k[sums + b])
+        o: float = f[offsets + b]
         t0 += (float(k[x + b * 8]) * f[d + b * 8] + o * f[m + b * 8]) * s
         t1 += (float(k[x + b * 8 + 1]) * f[d + b * 8 + 1] + o * f[m + b * 8 + 1]) * s
         t2 += (float(k[x + b * 8 + 2]) * f[d + b * 8 + 2] + o * f[m + b * 8 + 2]) * s
@@ -140,27 +141,37 @@ def sums_of_rows(
 
 
 def offset_of(kind: i64) -> float:
-    """By how much the integers of a format's sums are larger than the weights' integers."""
+    """What an activation adds to a block beside its product: the amount by which the integers of a format's sums are
+    larger than the weights' integers; of types with a minimum, 1 of the minimum.
+    """
     if kind == 8:
         return 128.0
     if kind == 6:
         return 16.0
     if kind == 2:
         return 8.0
+    if kind == 3 or kind == 7:
+        return 1.0
     return 0.0
 
 
+def put_offsets(k: vec[i32], sums: i64, blocks: i64, offset: float, f: vec[float], out: i64) -> None:
+    """f[out + b] = offset * the sum of block b's activations, exactly: the same for all rows."""
+    for b in range(blocks):
+        f[out + b] = offset * float(k[sums + b])
+
+
 def totals_of_rows(
-    kind: i64, k: vec[i32], x: i64, blocks: i64, sums: i64, f: vec[float], d: i64, scale: i64, out: i64
+    kind: i64, k: vec[i32], x: i64, blocks: i64, f: vec[float], offsets: i64, d: i64, scale: i64, out: i64
 ) -> None:
     """f[out + r] of eight rows from their sums and factors."""
     m: i64 = d + blocks * 8
     if kind == 3 or kind == 7:
-        totals_minimum(k, x, blocks, sums, f, d, m, scale, out)
+        totals_minimum(k, x, blocks, f, offsets, d, m, scale, out)
     elif kind >= 10 and has_minimum(kind) != 0:
         totals_minima(k, x, x + blocks * 8, blocks, f, d, m, scale, out)
     else:
-        totals(k, x, blocks, sums, offset_of(kind), f, d, scale, out)
+        totals(k, x, blocks, f, offsets, d, scale, out)
 
 
 def store(f: vec[float], y: i64, x: i64, count: i64, accumulate: i64) -> None:
@@ -179,6 +190,8 @@ def matvec_int8(
     accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times one token, rows first..last-1 of `size` bytes; layouts in matmul.matvec."""
+    offsets: i64 = fs + 8 + blocks * 16
+    put_offsets(k, sums, blocks, offset_of(kind), f, offsets)
     r: i64 = first
     while r < last:
         rows: i64 = last - r
@@ -188,6 +201,6 @@ def matvec_int8(
             kind, w, wb, start + r * size, rows, blocks, h, hx, x, (hx + cols) * 2, k, sums, ks,
             f, half, fs + 8, hs, ks + blocks * 16,
         )  # fmt: skip
-        totals_of_rows(kind, k, ks, blocks, sums, f, fs + 8, scale, fs)
+        totals_of_rows(kind, k, ks, blocks, f, offsets, fs + 8, scale, fs)
         store(f, y + r, fs, rows, accumulate)
         r += 8
