@@ -39,7 +39,6 @@ from rml.kernels.attend_state import (
     STATES,
     WINDOW,
     WORK,
-    clear,
     clear_queries,
     clip,
     complete_frame,
@@ -53,6 +52,7 @@ from rml.kernels.attend_state import (
     state_size,
 )
 from rml.kernels.exp import EXP_SCRATCH
+from rml.kernels.norms import fill
 
 
 def attend_scratch(heads: i64, dim: i64) -> i64:
@@ -152,7 +152,7 @@ def attend_segments(
     lanes: i64 = fi[a + GROUP]
     padded: i64 = fi[a + PADDED]
     size: i64 = state_size(lanes, padded)
-    clear(f, fi[a + FREE], kv_heads * lanes * padded, 0.0)
+    fill(f, fi[a + FREE], kv_heads * lanes * padded, 0.0)
     for h in range(kv_heads):
         load_queries(f, q + h * group * fi[a + DIM], group, fi[a + DIM], padded, fi[a + FREE] + h * lanes * padded)
     fi[a + POSITION] = position

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from rml.kernels.cache_rows import int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
+from rml.kernels.norms import fill
 
 MAX_GROUP: Final = 16  # query heads per kv head; also the most queries of one kv head taken together
 MAX_LOADED: Final = 16384  # float64 entries of queries taken together, unless one token has more: what L2 holds
@@ -121,16 +122,11 @@ def clip(x: i64, low: i64, high: i64) -> i64:
     return x
 
 
-def clear(f: vec[float], x: i64, count: i64, value: float) -> None:
-    for j in range(count):
-        f[x + j] = value
-
-
 def clear_queries(f: vec[float], state: i64, first: i64, last: i64, queries: i64, padded: i64) -> None:
     """No key seen yet by queries [first, last)."""
-    clear(f, state + first, last - first, LOWEST)
-    clear(f, state + queries + first * 8, (last - first) * 8, 0.0)
-    clear(f, state + queries * 9 + first * padded, (last - first) * padded, 0.0)
+    fill(f, state + first, last - first, LOWEST)
+    fill(f, state + queries + first * 8, (last - first) * 8, 0.0)
+    fill(f, state + queries * 9 + first * padded, (last - first) * padded, 0.0)
 
 
 def scale_row(f: vec[float], x: i64, count: i64, factor: float) -> None:

@@ -15,6 +15,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.k_rows import has_minimum, sums_k
+from rml.kernels.norms import add, move
 from rml.kernels.q4 import sums_q4_0, sums_q4_1
 from rml.kernels.q5 import sums_q5_0, sums_q5_1
 from rml.kernels.q8 import sums_q8_0
@@ -174,16 +175,6 @@ def totals_of_rows(
         totals(k, x, blocks, f, offsets, d, scale, out)
 
 
-def store(f: vec[float], y: i64, x: i64, count: i64, accumulate: i64) -> None:
-    """f[y + r] = f[x + r], or +=."""
-    if accumulate != 0:
-        for r in range(count):
-            f[y + r] += f[x + r]
-    else:
-        for r in range(count):
-            f[y + r] = f[x + r]
-
-
 def matvec_int8(
     kind: i64, w: vec[u8], wb: bytes, start: i64, size: i64, first: i64, last: i64, cols: i64, blocks: i64,
     h: vec[i16], hx: i64, x: vec[u8], k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64,
@@ -202,5 +193,8 @@ def matvec_int8(
             f, half, fs + 8, hs, ks + blocks * 16,
         )  # fmt: skip
         totals_of_rows(kind, k, ks, blocks, f, offsets, fs + 8, scale, fs)
-        store(f, y + r, fs, rows, accumulate)
+        if accumulate != 0:
+            add(f, y + r, fs, rows)
+        else:
+            move(f, fs, y + r, rows)
         r += 8

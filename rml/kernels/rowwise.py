@@ -13,6 +13,7 @@ from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import matmul
 from rml.kernels.exp import exp_into
+from rml.kernels.norms import add
 from rml.kernels.opcodes import (
     FEW,
     GELU_TANH,
@@ -90,13 +91,7 @@ def product(
 def bias(steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float]) -> None:
     """y += bias for rows first..last-1 and every token."""
     for t in range(n):
-        add_piece(f, steps[p + 1] + t * steps[p + 4] + first, steps[p + 2] + first, last - first)
-
-
-def add_piece(f: vec[float], y: i64, x: i64, count: i64) -> None:
-    """y += x."""
-    for j in range(count):
-        f[y + j] += f[x + j]
+        add(f, steps[p + 1] + t * steps[p + 4] + first, steps[p + 2] + first, last - first)
 
 
 def zero(steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float]) -> None:
