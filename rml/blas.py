@@ -8,14 +8,44 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
 from rml.arenas import Floats
 from rml.weight_source import Matrix
 
-BLOCK_WEIGHTS = 1 << 18  # weights widened at once: 2 MB of float64, which the second-level cache nearly holds
+BLOCK_WEIGHTS = 1 << 20  # weights widened at once, at most: 8 MB of float64; BLAS is at its best with many rows
+ROWS_OF_EIGHT = 8  # a block's rows are a multiple of what BLAS multiplies side by side
+
+
+class LongProduct(NamedTuple):
+    """y (n, rows) = x (n, cols) times the matrix transposed, or y += with `accumulate`."""
+
+    matrix: Matrix
+    x: Floats
+    y: Floats
+    accumulate: bool
+
+
+class Block(NamedTuple):
+    """Rows first..last-1 of a product."""
+
+    product: LongProduct
+    first: int
+    last: int
+
+
+def cut(product: LongProduct, ranks: int) -> Iterator[Block]:
+    """Blocks of nearly equal size, a multiple of `ranks` of them where there are rows enough."""
+    matrix = product.matrix
+    count = ranks * -(-matrix.rows * matrix.cols // (ranks * BLOCK_WEIGHTS))
+    rows = -(-matrix.rows // (count * ROWS_OF_EIGHT)) * ROWS_OF_EIGHT
+    for first in range(0, matrix.rows, rows):
+        yield Block(product, first, min(first + rows, matrix.rows))
 
 
 class Workspace(threading.local):
@@ -49,7 +79,7 @@ def widen(matrix: Matrix, first: int, last: int, space: Workspace) -> Floats:
 
 
 class BlasProducts:
-    """Multiplies with `ranks` threads; starts them, and looks for the BLAS, when it is first used."""
+    """Multiplies with `ranks` threads, the caller's among them; the others start when it is first used."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -57,27 +87,33 @@ class BlasProducts:
         self.process = os.getpid()
         self.space = Workspace()
 
-    def multiply(self, matrix: Matrix, x: Floats, y: Floats, accumulate: bool) -> None:
-        """y (n, rows) = x (n, cols) times the matrix transposed, or y += with `accumulate`."""
+    def multiply(self, products: Sequence[LongProduct]) -> None:
+        """Computes products that do not need one another's results."""
         if self.pool is None or self.process != os.getpid():  # a fork copies no threads
             from threadpoolctl import ThreadpoolController  # here: most models never need it
 
-            self.pool = ThreadPoolExecutor(self.ranks, thread_name_prefix="rml-blas")
+            self.pool = ThreadPoolExecutor(max(1, self.ranks - 1), thread_name_prefix="rml-blas")
             self.controller = ThreadpoolController()
             self.process = os.getpid()
-        rows = max(1, BLOCK_WEIGHTS // matrix.cols)
+        blocks = deque(block for product in products for block in cut(product, self.ranks))
+        with self.controller.limit(limits=1, user_api="blas"):
+            others = [self.pool.submit(self._work, blocks) for _ in range(self.ranks - 1)]
+            self._work(blocks)
+            for other in others:
+                other.result()
 
-        def block(first: int) -> None:
-            last = min(first + rows, matrix.rows)
-            shape = len(x), last - first
+    def _work(self, blocks: deque[Block]) -> None:
+        """Takes blocks until there are none left."""
+        while True:
+            try:
+                (matrix, x, y, accumulate), first, last = blocks.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            rows = last - first
             self.space.take(rows * matrix.cols, len(x) * rows)
-            product = self.space.product[: shape[0] * shape[1]].reshape(shape)
+            product = self.space.product[: len(x) * rows].reshape(len(x), rows)
             np.matmul(x, widen(matrix, first, last, self.space).T, out=product)
             if accumulate:
                 y[:, first:last] += product
             else:
                 y[:, first:last] = product
-
-        with self.controller.limit(limits=1, user_api="blas"):
-            for _ in self.pool.map(block, range(0, matrix.rows, rows)):
-                pass

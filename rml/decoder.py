@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rml.arenas import Floats, Region, f16_table
-from rml.blas import BlasProducts
+from rml.blas import BlasProducts, LongProduct
 from rml.config import ModelConfig
-from rml.engine import Engine
+from rml.engine import SPIN_SECONDS, Engine
 from rml.errors import InvalidArgument
 from rml.kernels import attend, cache_rows, matmul
 from rml.kernels.opcodes import GELU_TANH, SILU
@@ -39,9 +39,8 @@ Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
-BLAS_TOKENS = (
-    32  # from here on, numpy's BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
-)
+BLAS_TOKENS = 32  # from here on BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
+BLAS_CALL_TOKENS = 512  # CALL_TOKENS of such a model: each piece widens all weights, and BLAS likes long products
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 
@@ -211,6 +210,26 @@ def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
     return max(products, attention, 2048), matmul.scratch_h(widest), matmul.scratch_k(widest)
 
 
+def call_tokens(uses_blas: bool) -> int:
+    """Tokens of the longest piece that a model runs at once."""
+    return BLAS_CALL_TOKENS if uses_blas else CALL_TOKENS
+
+
+def long_products(run: ForwardPass, first: int, last: int, tapped: bool) -> list[list[Product]]:
+    """Products of float matrices in steps [first, last), those of one input together, unless a tap may come between."""
+    # the last token's own head is no long product, and must run in one piece with the step that picks the token
+    alone = range(run.body_end, run.last_end)
+    groups: list[list[Product]] = []
+    for p in run.steps.products:
+        if p.matrix.format.is_float and p.step not in alone and first <= p.step < last:
+            before = groups[-1][-1] if groups else p
+            if before.step + 1 == p.step and before.x == p.x and not tapped:
+                groups[-1].append(p)
+            else:
+                groups.append([p])
+    return groups
+
+
 class DecoderLM:
     """A loaded model. `rml.load` opens it, `new_cache` gives a memory of keys and values, `forward` runs tokens.
 
@@ -234,7 +253,7 @@ class DecoderLM:
         self.engine = Engine(self.layers.files(), choose_ranks(threads))
         weakref.finalize(self, self.engine.close).atexit = False  # the workers end with the model
         # one quantised matrix is enough: int8 products promise the same bits for every cut of a prompt, unasked
-        self.uses_blas = not deterministic and all(m.format.is_float for m in self.layers.matrices())
+        self.uses_blas = not deterministic and self.layers.all_float()
         self.blas = BlasProducts(self.engine.ranks)
         self.passes: ForwardPass | None = None
 
@@ -308,7 +327,8 @@ class DecoderLM:
         taps: TapFunction | None,
     ) -> None:
         every = all_logits or taps is not None  # the head runs for every token
-        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if every else CALL_TOKENS
+        longest = call_tokens(self.uses_blas)
+        most = max(1, min(longest, LOGIT_ENTRIES // self.config.vocab_size)) if every else longest
         run = self._reserve(min(len(ids), most), min(len(ids), most) if every else 1, taps is not None)
         self.engine.use_cache(cache)
         for first in range(0, len(ids), most):
@@ -329,23 +349,20 @@ class DecoderLM:
         self, run: ForwardPass, first: int, last: int, n: int, position: int, taps: TapFunction | None
     ) -> None:
         """Runs steps [first, last) natively, but for stops: taps, and long float products, which BLAS does faster."""
-        stops: list[tuple[int, Tap | Product]] = []
+        stops: list[tuple[int, Tap | list[Product]]] = []
         if taps is not None:
             stops += [(tap.step, tap) for tap in run.steps.taps if first < tap.step <= last]
         if n >= BLAS_TOKENS and self.uses_blas:
-            # the last token's own head is no long product, and must run in one piece with the step that picks the token
-            alone = range(run.body_end, run.last_end)
-            floats = (p for p in run.steps.products if p.matrix.format.is_float and p.step not in alone)
-            stops += [(product.step, product) for product in floats if first <= product.step < last]
+            stops += [(group[0].step, group) for group in long_products(run, first, last, taps is not None)]
+        self.engine.patience = SPIN_SECONDS if taps is not None or not stops else 0.0
         for step, stop in sorted(stops, key=lambda item: item[0]):
             if step > first:
                 self.engine.run(first, step, n, position)
             first = step
-            if isinstance(stop, Product):
-                self.blas.multiply(
-                    stop.matrix, self.engine.view(stop.x, n), self.engine.view(stop.y, n), stop.accumulate
-                )
-                first += 1
+            if isinstance(stop, list):
+                view = self.engine.view
+                self.blas.multiply([LongProduct(p.matrix, view(p.x, n), view(p.y, n), p.accumulate) for p in stop])
+                first += len(stop)
             elif taps is not None:
                 self._tap(stop, n, taps)
         if first < last:

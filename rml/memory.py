@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rml.decoder import CALL_TOKENS, ForwardPass, scratch_sizes
+from rml.decoder import CALL_TOKENS, ForwardPass, call_tokens, scratch_sizes
 from rml.kv_cache import DTYPES, PAGE_SIZE, bytes_per_token
 from rml.layers import Weights, load_weights
 from rml.weight_source import WeightSource
@@ -43,7 +43,8 @@ def estimate(
     weights = weights or load_weights(source)
     own = {id(tensor.file) for tensor in source.tensors.values()}
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
-    run = ForwardPass(config, weights, lambda file, offset: offset, min(tokens, CALL_TOKENS), 1, exact)
+    at_once = min(tokens, call_tokens(uses_blas=weights.all_float()))
+    run = ForwardPass(config, weights, lambda file, offset: offset, at_once, 1, exact)
     scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(

@@ -15,6 +15,7 @@ from rml.generate import Logits, Model
 from rml.kv_cache import CacheType
 
 ROWS_AT_ONCE = 1 << 22  # entries of logits held at a time: 32 MB
+TOKENS_AT_ONCE = 512  # of a call; a model cuts longer ones into pieces of at most as many
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def score(
         on_tokens: told how many tokens have just been run.
     """
     cache = model.new_cache(max(len(tokens), 1), cache_dtype)
-    step = max(1, min(128, ROWS_AT_ONCE // model.config.vocab_size)) if all_positions else 128
+    step = max(1, min(TOKENS_AT_ONCE, ROWS_AT_ONCE // model.config.vocab_size)) if all_positions else TOKENS_AT_ONCE
     found: list[Position] = []
     for first in range(0, max(len(tokens), 1), step):
         piece = list(tokens[first : first + step])

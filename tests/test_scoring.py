@@ -30,8 +30,9 @@ def test_reduced_rows_keep_probabilities() -> None:
     assert abs(probabilities.sum() - 1) < 1e-13
 
 
-def test_scores_are_the_forward_passs_and_come_in_order(tmp_path: Path) -> None:
-    model = rml.load(FIXTURES / "llama/model.gguf")
+def test_scores_are_the_forward_passs_and_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rml.scoring.TOKENS_AT_ONCE", 64)
+    model = rml.load(FIXTURES / "llama/model.gguf", deterministic=True)
     tokens = [1 + i % 60 for i in range(150)]
     expected = model.forward(tokens, model.new_cache(150), all_logits=True)
     watched: list[int] = []
@@ -40,7 +41,7 @@ def test_scores_are_the_forward_passs_and_come_in_order(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
     assert [row.index for row in rows] == list(range(150))
     assert [row.ids[0] for row in rows] == expected.argmax(1).tolist()
-    assert sum(watched) == 150
+    assert watched == [64, 64, 22]
     last = score(model, tokens, all_positions=False)
     assert [(row.index, row.values) for row in last] == [(149, rows[-1].values)]
 
