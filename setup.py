@@ -176,12 +176,13 @@ def kernel_extensions() -> tuple[list[Extension], dict[str, object]]:
         multi_file=True,
         group_name="rml",
     )
+    # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit
+    flags = [march, "-fno-wrapv", "-ffp-contract=off", "-fno-math-errno"]
+    # where a short loop begins in its cache line can cost a third of its speed (Q8_0: 26 or 34 G weights/s, worst at
+    # the line's start): so only functions are aligned, and a loop's place depends on its own function alone
+    flags += ["-falign-functions=64", "-falign-loops=1"]
     for extension in extensions:
-        # no -fwrapv: the index arithmetic must be understood; no contraction: the source defines every bit
-        extension.extra_compile_args += [march, "-fno-wrapv", "-ffp-contract=off", "-fno-math-errno"]
-        # where a short loop begins in its cache line can cost a third of its speed (Q8_0: 26 or 34 G weights/s, worst
-        # at the line's start): so only functions are aligned, and a loop's place depends on its own function alone
-        extension.extra_compile_args += ["-falign-functions=64", "-falign-loops=1"]
+        extension.extra_compile_args = [*extension.extra_compile_args, *flags]  # not +=: they share one list
         if MODE == "release":
             for source in map(Path, extension.sources):
                 text = source.read_text()

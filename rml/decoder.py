@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rml.arenas import Floats, Region, f16_table
+from rml.arenas import Floats, Region
 from rml.blas import BlasProducts, LongProduct
 from rml.config import ModelConfig
 from rml.engine import SPIN_SECONDS, Engine
@@ -59,7 +59,6 @@ class ForwardPass:
         ffn_width = k * c.expert_size if c.num_experts else c.intermediate_size
         self.widest = max(c.hidden_size, c.q_size, ffn_width)
         s = self.steps = Steps(address, tokens, exact, self.widest, has_experts=bool(c.num_experts))
-        self.half = s.floats.vector(f16_table())
         self.tokens = s.ids.take(tokens)
         self.x = s.region(c.hidden_size)
         self.normed = s.region(c.hidden_size)
@@ -395,6 +394,6 @@ class DecoderLM:
                 tokens, logit_tokens = max(tokens, run.capacity), max(logit_tokens, run.logit_capacity)
             exact = self.dot == "exact"
             run = ForwardPass(self.config, self.layers, self.engine.address, tokens, logit_tokens, exact, tapped)
-            self.engine.install(run.steps, run.half, scratch_sizes(self.config, run.widest))
+            self.engine.install(run.steps, scratch_sizes(self.config, run.widest))
             self.passes = run
         return run

@@ -46,10 +46,10 @@ class Engine:
         """Where byte `offset` of a file lies in the weight memory."""
         return self.offsets[id(file)] + offset
 
-    def install(self, steps: Steps, half: int, scratch: tuple[int, int, int]) -> None:
+    def install(self, steps: Steps, scratch: tuple[int, int, int]) -> None:
         """Allocates the arenas of a program and makes it the one that runs.
 
-        half: f offset of the f16 table. scratch: entries of f, h and k that each rank needs.
+        scratch: entries of f, h and k that each rank needs.
         """
         strides = [-(-count // 64) * 64 for count in scratch]
         bases = [
@@ -63,7 +63,6 @@ class Engine:
         steps.floats.write(self.f)
         steps.integers.write(self.ids)
         control = self.control
-        control[op.HALF] = half
         for word, base, stride in zip((op.SCRATCH, op.HSCRATCH, op.KSCRATCH), bases, strides, strict=True):
             control[word], control[word + 1] = base, stride
         self.cache: KvCache | None = None

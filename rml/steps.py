@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rml.arenas import Constants, Floats, Ints, Plan, Region
+from rml.arenas import Constants, Floats, Ints, Plan, Region, f16_table
 from rml.formats import StoredType
 from rml.kernels import opcodes as op
 from rml.weight_source import Experts, MappedFile, Matrix
@@ -62,6 +62,7 @@ class Steps:
         self.widest, self.has_experts = widest, has_experts
         self.f, self.h, self.k, self.ids = Plan(), Plan(), Plan(), Plan()
         self.floats, self.integers = Constants(self.f), Constants(self.ids)
+        self.floats.vector(f16_table())  # at 0, where the kernels look f16 factors up
         self.records: list[list[int]] = []
         self.taps: list[Tap] = []
         self.products: list[Product] = []

@@ -58,12 +58,13 @@ class Case:
         self.f = native.buffer(self.sizes["f"], np.float64)
         self.fi = self.f.view(np.int64)
         self.h, self.k = native.buffer(self.sizes["h"], np.int16), native.buffer(self.sizes["k"], np.int32)
-        self.f[self.half : self.half + 65536] = HALF
+        self.f[:65536] = HALF
         self.f[self.x : self.x + x.size] = x.ravel()
 
     def _lay_out(self, ranks: int) -> None:
         lanes = self.tiles * 32
-        self.half, self.x = self._take("f", 65536), self._take("f", self.tokens * self.cols)
+        self._take("f", 65536)  # at 0, where the kernels look f16 factors up
+        self.x = self._take("f", self.tokens * self.cols)
         self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", lanes * self.groups)
         self.y = self._take("f", self.tokens * self.ystride)
         self.hx, self.tile_h = self._take("h", 2 * self.cols), self._take("h", lanes * self.cols)
@@ -113,17 +114,17 @@ class Case:
         head = (self.kind, self.w, self.w, 0, first, last, self.cols)
         if path == "vector":
             return native.kernel("matmul.matvec").prepare(
-                *head, self.h, self.h.view(np.uint8), self.hx, self.k, self.k, self.sums, self.f,
-                self.x + token * self.cols, self.scale, self.half, self.y + token * self.ystride, accumulate,
+                *head, self.h, self.h.view(np.uint8), self.hx, self.k, self.k, self.sums, self.f, self.fi,
+                self.x + token * self.cols, self.scale, self.y + token * self.ystride, accumulate,
                 hs, ks, fs,
             )  # fmt: skip
         if path == "tile":
             return native.kernel("matmul.tile").prepare(
-                *head, self.tokens, self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale, self.half,
+                *head, self.tokens, self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale,
                 self.y, self.ystride, accumulate, hs, ks, fs,
             )  # fmt: skip
         return native.kernel("matmul.exact_rows").prepare(
-            *head, self.tokens, self.h, self.k, self.k, self.f, self.x, self.cols, self.half, self.y, self.ystride,
+            *head, self.tokens, self.h, self.k, self.k, self.f, self.x, self.cols, self.y, self.ystride,
             accumulate, hs, ks, fs,
         )  # fmt: skip
 
@@ -151,7 +152,7 @@ class Case:
         start = row * int(native.kernel("matmul.row_bytes")(self.kind, self.cols))
         native.kernel("matmul.widen")(
             self.kind, self.w, self.w, start, self.cols, self.h, self.hs, self.k, self.k, self.ks,
-            self.f, self.half, out,
+            self.f, out,
         )  # fmt: skip
         return np.array(self.f[out : out + self.cols])
 

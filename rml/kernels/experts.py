@@ -13,7 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import matmul
-from rml.kernels.opcodes import HALF, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
+from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
 from rml.kernels.quantize import parts_of
 
 ROWS: Final = 16  # rows of an expert taken for all its tokens before the next: they stay in the cache
@@ -21,7 +21,7 @@ ROWS: Final = 16  # rows of an expert taken for all its tokens before the next: 
 
 def one_row(
     steps: vec[i64], p: i64, start: i64, first: i64, last: i64, row: i64, y: i64, rank: i64, control: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """f[y + r] = rows first..last-1 of one expert times activation row `row`."""
     kind: i64 = steps[p + 1]
@@ -32,9 +32,7 @@ def one_row(
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     group: i64 = matmul.group_of(kind)
     if steps[p + 5] == 0 and group > 0:
-        matmul.exact_rows(
-            kind, w, wb, start, first, last, cols, 1, h, k, kb, f, x, cols, control[HALF], y, 0, 0, hs, ks, fs
-        )
+        matmul.exact_rows(kind, w, wb, start, first, last, cols, 1, h, k, kb, f, x, cols, y, 0, 0, hs, ks, fs)
         return
     groups: i64 = 0
     parts: i64 = 0
@@ -43,13 +41,13 @@ def one_row(
         parts = groups * parts_of(group)
     matmul.matvec(
         kind, w, wb, start, first, last, cols, h, hu, steps[p + 7] + row * cols * 2, k, kb, steps[p + 9] + row * parts,
-        f, x, steps[p + 8] + row * groups, control[HALF], y, 0, hs, ks, fs,
+        f, fi, x, steps[p + 8] + row * groups, y, 0, hs, ks, fs,
     )  # fmt: skip
 
 
 def up_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t * k + slot] = expert chosen[t * k + slot] times x[t], rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -64,14 +62,30 @@ def up_rows(
                 if ids[chosen + item] == e:
                     y: i64 = steps[p + 10] + item * steps[p + 3]
                     one_row(
-                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control, w, wb, f, h, hu, k, kb
+                        steps,
+                        p,
+                        ids[steps[p + 2] + e],
+                        r,
+                        end,
+                        item // slots,
+                        y,
+                        rank,
+                        control,
+                        w,
+                        wb,
+                        f,
+                        fi,
+                        h,
+                        hu,
+                        k,
+                        kb,
                     )
             r = end
 
 
 def down_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t] += weight of the slot * (expert times x[t * k + slot]), rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -86,7 +100,23 @@ def down_rows(
             for item in range(n * slots):
                 if ids[chosen + item] == e:
                     one_row(
-                        steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control, w, wb, f, h, hu, k, kb
+                        steps,
+                        p,
+                        ids[steps[p + 2] + e],
+                        r,
+                        end,
+                        item,
+                        out - r,
+                        rank,
+                        control,
+                        w,
+                        wb,
+                        f,
+                        fi,
+                        h,
+                        hu,
+                        k,
+                        kb,
                     )
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]
                     weighted_add(f, y + r, out, end - r, f[steps[p + 14] + item])

@@ -17,8 +17,9 @@ Rows times int8 activations: Q4_K and Q6_K multiply unsigned q by int8 bytes, wh
 loops of 16 (see q8.py), first the sum of each part, then times its scale. The others write a row's i16 integers first
 (what was just written in other pieces could not be read again without waiting), then multiply. In all
 `sums_*` the rows lie one after another from byte p. k[out + 8 b + r] = sum of block b's integers of row r times the
-activations h[hx + 256 b :], as bytes x[at + 256 b :]; f[d + 8 b + r] = d; where there is a minimum, k[low + 8 b + r] =
-sum of the integer minima times the activations, whose sums by 16 are k[sums + 16 b :], and f[m + 8 b + r] = -dmin.
+activations h[hx + 256 b :], as bytes x[at + 256 b :]; fi[d + 8 b + r] = the bits of d; where there is a minimum,
+k[low + 8 b + r] = sum of the integer minima times the activations, whose sums by 16 are k[sums + 16 b :], and
+fi[m + 8 b + r] = the bits of -dmin, that is of the f16 with the other sign.
 All in one file: what they call must be inlined.
 """
 
@@ -184,7 +185,7 @@ def dot_row(h: vec[i16], x: i64, blocks: i64, hx: i64, k: vec[i32], out: i64) ->
 
 def sums_q2_k(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, out: i64, low: i64, f: vec[float], half: i64, d: i64, m: i64, hs: i64
+    k: vec[i32], sums: i64, out: i64, low: i64, fi: vec[i64], d: i64, m: i64, hs: i64
 ) -> None:  # fmt: skip
     """Q2_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
@@ -192,29 +193,30 @@ def sums_q2_k(
             ask(wb, p)
             block_q2_k(w, p, h, hs + b * 256)
             k[low + b * 8 + r] = dot_minima_k2(w, p, k, sums + b * 16)
-            f[d + b * 8 + r] = f[half + (i64(w[p + 80]) | (i64(w[p + 81]) << 8))]
-            f[m + b * 8 + r] = -f[half + (i64(w[p + 82]) | (i64(w[p + 83]) << 8))]
+            both: i32 = read_i32_le(wb, p + 80)
+            fi[d + b * 8 + r] = fi[i64(both & 65535)]
+            fi[m + b * 8 + r] = fi[i64(((both >> 16) & 65535) ^ 32768)]
             p += 84
         dot_row(h, hs, blocks, hx, k, out + r)
 
 
 def sums_q3_k(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64,
-    k: vec[i32], out: i64, f: vec[float], half: i64, d: i64, hs: i64
+    k: vec[i32], out: i64, fi: vec[i64], d: i64, hs: i64
 ) -> None:  # fmt: skip
     """Q3_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
         for b in range(blocks):
             ask(wb, p)
             block_q3_k(w, wb, p, h, hs + b * 256)
-            f[d + b * 8 + r] = f[half + (i64(w[p + 108]) | (i64(w[p + 109]) << 8))]
+            fi[d + b * 8 + r] = fi[i64(w[p + 108]) | (i64(w[p + 109]) << 8)]
             p += 110
         dot_row(h, hs, blocks, hx, k, out + r)
 
 
 def sums_q5_k(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, out: i64, low: i64, f: vec[float], half: i64, d: i64, m: i64, hs: i64
+    k: vec[i32], sums: i64, out: i64, low: i64, fi: vec[i64], d: i64, m: i64, hs: i64
 ) -> None:  # fmt: skip
     """Q5_K; h[hs : hs + 256 * blocks] is scratch."""
     for r in range(rows):
@@ -222,15 +224,15 @@ def sums_q5_k(
             ask(wb, p)
             block_q5_k(w, wb, p, h, hs + b * 256)
             k[low + b * 8 + r] = dot_minima_k4(minima_k4(wb, p + 4), k, sums + b * 16)
-            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
-            f[m + b * 8 + r] = -f[half + i64(read_i32_le(wb, p + 2) & 65535)]
+            fi[d + b * 8 + r] = fi[i64(read_i32_le(wb, p) & 65535)]
+            fi[m + b * 8 + r] = fi[i64((read_i32_le(wb, p + 2) & 65535) ^ 32768)]
             p += 176
         dot_row(h, hs, blocks, hx, k, out + r)
 
 
 def sums_q4_k(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64,
-    k: vec[i32], sums: i64, out: i64, low: i64, f: vec[float], half: i64, d: i64, m: i64
+    k: vec[i32], sums: i64, out: i64, low: i64, fi: vec[i64], d: i64, m: i64
 ) -> None:  # fmt: skip
     """Q4_K."""
     for r in range(rows):
@@ -255,8 +257,8 @@ def sums_q4_k(
                 scales >>= 16
             k[out + b * 8 + r] = total
             k[low + b * 8 + r] = dot_minima_k4(minima_k4(wb, p + 4), k, sums + b * 16)
-            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
-            f[m + b * 8 + r] = -f[half + i64(read_i32_le(wb, p + 2) & 65535)]
+            fi[d + b * 8 + r] = fi[i64(read_i32_le(wb, p) & 65535)]
+            fi[m + b * 8 + r] = fi[i64((read_i32_le(wb, p + 2) & 65535) ^ 32768)]
             p += 144
 
 
@@ -306,7 +308,7 @@ def scale_parts_q6_k(w: vec[u8], p: i64, k: vec[i32], parts: i64, sums: i64) -> 
 
 def sums_q6_k(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64,
-    k: vec[i32], sums: i64, out: i64, parts: i64, f: vec[float], half: i64, d: i64
+    k: vec[i32], sums: i64, out: i64, parts: i64, fi: vec[i64], d: i64
 ) -> None:  # fmt: skip
     """Q6_K; k[parts : parts + 16 * blocks] is scratch.
 
@@ -316,5 +318,5 @@ def sums_q6_k(
         parts_q6_k(w, wb, p, blocks, x, at, k, parts)
         for b in range(blocks):
             k[out + b * 8 + r] = scale_parts_q6_k(w, p + 192, k, parts + b * 16, sums + b * 16)
-            f[d + b * 8 + r] = f[half + (i64(w[p + 208]) | (i64(w[p + 209]) << 8))]
+            fi[d + b * 8 + r] = fi[i64(w[p + 208]) | (i64(w[p + 209]) << 8)]
             p += 210

@@ -78,29 +78,29 @@ def has_minimum(kind: i64) -> i64:
 
 def sums_k(
     kind: i64, w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, x: vec[u8], at: i64,
-    k: vec[i32], sums: i64, out: i64, low: i64, parts: i64, f: vec[float], half: i64, d: i64, m: i64, hs: i64
+    k: vec[i32], sums: i64, out: i64, low: i64, parts: i64, fi: vec[i64], d: i64, m: i64, hs: i64
 ) -> None:  # fmt: skip
     """The rows from byte p times int8 activations h[hx:], as bytes x[at:], for rows.py.
 
-    k[out + 8 b + r] = sum of block b's integers of row r times the activations, f[d + 8 b + r] = d; where there is a
-    minimum, k[low + 8 b + r] = sum of the integer minima times the activations, f[m + 8 b + r] = -dmin.
+    k[out + 8 b + r] = sum of block b's integers of row r times the activations, fi[d + 8 b + r] = the bits of d; where
+    there is a minimum, k[low + 8 b + r] = sum of the integer minima times the activations, fi[m + 8 b + r] = -dmin's.
     Scratch: h[hs : hs + 256 * blocks], k[parts : parts + 16 * blocks].
     """
     if kind == 12:
-        sums_q4_k(w, wb, p, rows, blocks, x, at, k, sums, out, low, f, half, d, m)
+        sums_q4_k(w, wb, p, rows, blocks, x, at, k, sums, out, low, fi, d, m)
     elif kind == 14:
-        sums_q6_k(w, wb, p, rows, blocks, x, at, k, sums, out, parts, f, half, d)
+        sums_q6_k(w, wb, p, rows, blocks, x, at, k, sums, out, parts, fi, d)
     elif kind == 13:
-        sums_q5_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
+        sums_q5_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, fi, d, m, hs)
     elif kind == 11:
-        sums_q3_k(w, wb, p, rows, blocks, h, hx, k, out, f, half, d, hs)
+        sums_q3_k(w, wb, p, rows, blocks, h, hx, k, out, fi, d, hs)
     else:
-        sums_q2_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, f, half, d, m, hs)
+        sums_q2_k(w, wb, p, rows, blocks, h, hx, k, sums, out, low, fi, d, m, hs)
 
 
 def unpack_k(
     kind: i64, w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, mins: i64,
-    f: vec[float], d: i64, m: i64, half: i64
+    f: vec[float], d: i64, m: i64
 ) -> None:  # fmt: skip
     """For k_tile.py: block b to h[out + 2048 b], its minima h[mins + 128 b], f[d + 8 b] d, f[m + 8 b] -dmin."""
     size: i64 = block_bytes(kind)
@@ -108,16 +108,16 @@ def unpack_k(
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
         integers(kind, w, wb, p, h, out + b * 2048)
-        f[d + b * 8] = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
+        f[d + b * 8] = f[i64(w[p + at]) | (i64(w[p + at + 1]) << 8)]
         if minimum != 0:
             minima(kind, w, wb, p, h, mins + b * 128)
-            f[m + b * 8] = -f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
+            f[m + b * 8] = -f[i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8)]
         p += size
 
 
 def widen_k(
     kind: i64, w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], hs: i64,
-    f: vec[float], half: i64, out: i64
+    f: vec[float], out: i64
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of `blocks` blocks from byte p, in float64, exactly. h[hs : hs + 272] is scratch."""
     size: i64 = block_bytes(kind)
@@ -125,12 +125,12 @@ def widen_k(
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
         integers(kind, w, wb, p, h, hs)
-        d: float = f[half + (i64(w[p + at]) | (i64(w[p + at + 1]) << 8))]
+        d: float = f[i64(w[p + at]) | (i64(w[p + at + 1]) << 8)]
         for j in range(i64(256)):
             f[out + j] = float(i32(h[hs + j])) * d
         if minimum != 0:
             minima(kind, w, wb, p, h, hs + 256)
-            m: float = f[half + (i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8))]
+            m: float = f[i64(w[p + at + 2]) | (i64(w[p + at + 3]) << 8)]
             for s in range(i64(16)):
                 low: float = float(i32(h[hs + 256 + s])) * m
                 for j in range(i64(16)):

@@ -6,7 +6,7 @@ id. Arenas and their elements:
     w, wb   the mapped weights as vec[u8] and as bytes, the same memory
     h, hu   i16 and u8, one memory: int8 activations, of one token or of tiles of 32 tokens, and scratch
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
-    f       float64: everything else; f[half + bits] is the value of every f16, 65536 of them
+    f, fi   float64 and their bits as i64, one memory: everything else; f[bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
 
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
@@ -90,7 +90,7 @@ def scratch_f(cols: i64) -> i64:
 
 def matvec(
     kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hu: vec[u8], hx: i64,
-    k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64, scale: i64, half: i64, y: i64, accumulate: i64,
+    k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], x: i64, scale: i64, y: i64, accumulate: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times one token.
@@ -105,13 +105,13 @@ def matvec(
         group: i64 = group_of(kind)
         matvec_int8(
             kind, w, wb, start, row_bytes(kind, cols), first, last, cols, cols // group, h, hx, hu, k, sums,
-            f, scale, half, y, accumulate, hs, ks, fs,
+            f, fi, scale, y, accumulate, hs, ks, fs,
         )  # fmt: skip
 
 
 def widen(
     kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, h: vec[i16], hs: i64, k: vec[i32], kb: bytes, ks: i64,
-    f: vec[float], half: i64, out: i64
+    f: vec[float], out: i64
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
 
@@ -120,20 +120,20 @@ def widen(
     if group_of(kind) == 0:
         widen_float(kind, wb, start, count, k, kb, ks, f, out)
     elif kind == 8:
-        widen_q8_0(w, start, count >> 5, f, half, out)
+        widen_q8_0(w, start, count >> 5, f, out)
     elif kind == 2:
-        widen_q4_0(w, start, count >> 5, f, half, out)
+        widen_q4_0(w, start, count >> 5, f, out)
     elif kind == 3:
-        widen_q4_1(w, start, count >> 5, f, half, out)
+        widen_q4_1(w, start, count >> 5, f, out)
     elif kind == 6 or kind == 7:
-        widen_q5(w, start, count >> 5, kind - 6, h, hs, f, half, out)
+        widen_q5(w, start, count >> 5, kind - 6, h, hs, f, out)
     else:
-        widen_k(kind, w, wb, start, count >> 8, h, hs, f, half, out)
+        widen_k(kind, w, wb, start, count >> 8, h, hs, f, out)
 
 
 def exact_rows(
     kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], k: vec[i32],
-    kb: bytes, f: vec[float], x: i64, xstride: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
+    kb: bytes, f: vec[float], x: i64, xstride: i64, y: i64, ystride: i64, accumulate: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times f[x + t * xstride :][:cols], for n tokens t, all in float64.
@@ -142,33 +142,33 @@ def exact_rows(
     """
     size: i64 = row_bytes(kind, cols)
     for r in range(first, last):
-        widen(kind, w, wb, start + r * size, cols, h, hs, k, kb, ks, f, half, fs + 32)
+        widen(kind, w, wb, start + r * size, cols, h, hs, k, kb, ks, f, fs + 32)
         for t in range(n):
             put(f, y + t * ystride + r, dot(f, fs + 32, x + t * xstride, cols, fs), accumulate)
 
 
 def unpack_row(
     kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, r: i64, h: vec[i16], hs: i64,
-    f: vec[float], fs: i64, half: i64
+    f: vec[float], fs: i64
 ) -> None:  # fmt: skip
     """The row at byte p as row r of eight, into the scratch that tile.py (K types: k_tile.py) describes."""
     out: i64 = hs + r * 32
     d: i64 = fs + 256 + r
     m: i64 = d + (cols >> 5) * 8
     if kind == 8:
-        unpack_q8_0(w, p, cols >> 5, h, out, f, d, half)
+        unpack_q8_0(w, p, cols >> 5, h, out, f, d)
     elif kind == 2:
-        unpack_q4_0(w, p, cols >> 5, h, out, f, d, half)
+        unpack_q4_0(w, p, cols >> 5, h, out, f, d)
     elif kind == 3:
-        unpack_q4_1(w, p, cols >> 5, h, out, f, d, m, half)
+        unpack_q4_1(w, p, cols >> 5, h, out, f, d, m)
     elif kind == 6:
-        unpack_q5_0(w, p, cols >> 5, h, out, f, d, half)
+        unpack_q5_0(w, p, cols >> 5, h, out, f, d)
     elif kind == 7:
-        unpack_q5_1(w, p, cols >> 5, h, out, f, d, m, half)
+        unpack_q5_1(w, p, cols >> 5, h, out, f, d, m)
     else:
         blocks: i64 = cols >> 8
         mins: i64 = hs + blocks * 2048 + r * 16
-        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, f, d, d + blocks * 8, half)
+        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, f, d, d + blocks * 8)
 
 
 def has_minimum(kind: i64) -> i64:
@@ -180,7 +180,7 @@ def has_minimum(kind: i64) -> i64:
 
 def tile(
     kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64, ystride: i64, accumulate: i64,
+    k: vec[i32], sums: i64, f: vec[float], scale: i64, y: i64, ystride: i64, accumulate: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
@@ -200,7 +200,7 @@ def tile(
         if rows > 8:
             rows = 8
         for i in range(rows):
-            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, f, fs, half)
+            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, f, fs)
         if group == 32:
             weight_sums(h, hs, groups, k, ks + 1024)
         for b in range((n + 31) >> 5):

@@ -129,15 +129,15 @@ def row_step(
         return
     scratch: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     if op == MATMUL:
-        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, h, hu, k, kb)
+        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, fi, h, hu, k, kb)
     elif op == GLU:
         rowwise.glu(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == BIAS:
         rowwise.bias(steps, p, n, first, last, f)
     elif op == EXPERTS_UP:
-        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
+        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, fi, h, hu, k, kb)
     elif op == EXPERTS_DOWN:
-        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
+        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, fi, h, hu, k, kb)
     elif op == SOFTCAP:
         rowwise.softcap(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == FILL:

@@ -37,28 +37,29 @@ def dot_q5(w: vec[u8], wb: bytes, p: i64, h: vec[i16], x: i64) -> i32:
 
 def sums_q5_0(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], out: i64,
-    f: vec[float], half: i64, d: i64
+    fi: vec[i64], d: i64
 ) -> None:  # fmt: skip
-    """Row r of the rows from byte p: k[out + 8 b + r] = sum of q * h[hx + 32 b :], f[d + 8 b + r] = d."""
+    """Row r of the rows from byte p: k[out + 8 b + r] = sum of q * h[hx + 32 b :], fi[d + 8 b + r] = bits of d."""
     for r in range(rows):
         for b in range(blocks):
             prefetch(wb, p + AHEAD)
             k[out + b * 8 + r] = dot_q5(w, wb, p + 2, h, hx + b * 32)
-            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
+            fi[d + b * 8 + r] = fi[i64(read_i32_le(wb, p) & 65535)]
             p += 22
 
 
 def sums_q5_1(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, k: vec[i32], out: i64,
-    f: vec[float], half: i64, d: i64, m: i64
+    fi: vec[i64], d: i64, m: i64
 ) -> None:  # fmt: skip
-    """As sums_q5_0, and f[m + 8 b + r] = m."""
+    """As sums_q5_0, and fi[m + 8 b + r] = the bits of m."""
     for r in range(rows):
         for b in range(blocks):
             prefetch(wb, p + AHEAD)
             k[out + b * 8 + r] = dot_q5(w, wb, p + 4, h, hx + b * 32)
-            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
-            f[m + b * 8 + r] = f[half + i64(read_i32_le(wb, p + 2) & 65535)]
+            both: i32 = read_i32_le(wb, p)
+            fi[d + b * 8 + r] = fi[i64(both & 65535)]
+            fi[m + b * 8 + r] = fi[i64((both >> 16) & 65535)]
             p += 24
 
 
@@ -72,33 +73,29 @@ def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None
         h[out + 16 + j] = i16((i32(w[p + 4 + j] >> 4) | (((bits >> i32(j)) & 1) << 4)) - offset)
 
 
-def unpack_q5_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:
+def unpack_q5_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
     """h[out + b * 256 + j] = q - 16 of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
-        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         unpack_block(w, p + 2, h, out + b * 256, 16)
         p += 22
 
 
-def unpack_q5_1(
-    w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64, half: i64
-) -> None:
+def unpack_q5_1(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64) -> None:
     """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8], f[m + b * 8] = its scale, minimum; from byte p."""
     for b in range(blocks):
-        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
-        f[m + b * 8] = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
+        f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
+        f[m + b * 8] = f[i64(w[p + 2]) | (i64(w[p + 3]) << 8)]
         unpack_block(w, p + 4, h, out + b * 256, 0)
         p += 24
 
 
-def widen_q5(
-    w: vec[u8], p: i64, blocks: i64, minimum: i64, h: vec[i16], hs: i64, f: vec[float], half: i64, out: i64
-) -> None:
+def widen_q5(w: vec[u8], p: i64, blocks: i64, minimum: i64, h: vec[i16], hs: i64, f: vec[float], out: i64) -> None:
     """f[out + j] = weight j of the blocks from byte p, in float64; minimum = 1 for Q5_1. h[hs : hs + 32] is scratch."""
     for b in range(blocks):
-        d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        d: float = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         if minimum != 0:
-            m: float = f[half + (i64(w[p + 2]) | (i64(w[p + 3]) << 8))]
+            m: float = f[i64(w[p + 2]) | (i64(w[p + 3]) << 8)]
             unpack_block(w, p + 4, h, hs, 0)
             for j in range(i64(32)):
                 f[out + j] = float(i32(h[hs + j])) * d + m

@@ -11,9 +11,9 @@ from rml.kernels.prefetch import AHEAD, prefetch
 
 def sums_q8_0(
     w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, x: vec[u8], at: i64, k: vec[i32], out: i64,
-    f: vec[float], half: i64, d: i64
+    fi: vec[i64], d: i64
 ) -> None:  # fmt: skip
-    """Row r of the rows from byte p: k[out + 8 b + r] = sum of (q + 128) * x[at + 32 b :], f[d + 8 b + r] = d.
+    """Row r of the rows from byte p: k[out + 8 b + r] = sum of (q + 128) * x[at + 32 b :], fi[d + 8 b + r] = bits of d.
 
     Weights are taken as q + 128, unsigned, for unsigned times signed bytes is one instruction (vpdpbusd); rows.py takes
     128 times the sum of the activations off again. Two loops of 16, for of one of 32 the compiler makes i16 products.
@@ -28,23 +28,23 @@ def sums_q8_0(
             for j in range(i64(16)):
                 acc += i32(w[p + 18 + j] ^ 128) * ((i32(x[at + b * 32 + 16 + j]) ^ 128) - 128)
             k[out + b * 8 + r] = acc
-            f[d + b * 8 + r] = f[half + i64(read_i32_le(wb, p) & 65535)]
+            fi[d + b * 8 + r] = fi[i64(read_i32_le(wb, p) & 65535)]
             p += 34
 
 
-def unpack_q8_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, half: i64) -> None:
+def unpack_q8_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
     """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
-        f[d + b * 8] = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         for j in range(i64(32)):
             h[out + b * 256 + j] = i16((i32(w[p + 2 + j]) ^ 128) - 128)
         p += 34
 
 
-def widen_q8_0(w: vec[u8], p: i64, blocks: i64, f: vec[float], half: i64, out: i64) -> None:
+def widen_q8_0(w: vec[u8], p: i64, blocks: i64, f: vec[float], out: i64) -> None:
     """f[out + j] = weight j of `blocks` blocks from byte p, in float64."""
     for b in range(blocks):
-        d: float = f[half + (i64(w[p]) | (i64(w[p + 1]) << 8))]
+        d: float = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         for j in range(i64(32)):
             f[out + b * 32 + j] = d * float((i32(w[p + 2 + j]) ^ 128) - 128)
         p += 34

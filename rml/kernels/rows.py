@@ -121,23 +121,23 @@ def totals_minima(
 
 def sums_of_rows(
     kind: i64, w: vec[u8], wb: bytes, p: i64, rows: i64, blocks: i64, h: vec[i16], hx: i64, x: vec[u8], at: i64,
-    k: vec[i32], sums: i64, out: i64, f: vec[float], half: i64, d: i64, hs: i64, parts: i64
+    k: vec[i32], sums: i64, out: i64, fi: vec[i64], d: i64, hs: i64, parts: i64
 ) -> None:  # fmt: skip
     """Integer sums and factors of the rows from byte p. Scratch: k[parts : parts + 16 * blocks], h[hs : hs + cols]."""
     m: i64 = d + blocks * 8
     if kind == 8:
-        sums_q8_0(w, wb, p, rows, blocks, x, at, k, out, f, half, d)
+        sums_q8_0(w, wb, p, rows, blocks, x, at, k, out, fi, d)
     elif kind == 2:
-        sums_q4_0(w, wb, p, rows, blocks, x, at, k, out, f, half, d)
+        sums_q4_0(w, wb, p, rows, blocks, x, at, k, out, fi, d)
     elif kind == 3:
-        sums_q4_1(w, wb, p, rows, blocks, x, at, k, out, f, half, d, m)
+        sums_q4_1(w, wb, p, rows, blocks, x, at, k, out, fi, d, m)
     elif kind == 6:
-        sums_q5_0(w, wb, p, rows, blocks, h, hx, k, out, f, half, d)
+        sums_q5_0(w, wb, p, rows, blocks, h, hx, k, out, fi, d)
     elif kind == 7:
-        sums_q5_1(w, wb, p, rows, blocks, h, hx, k, out, f, half, d, m)
+        sums_q5_1(w, wb, p, rows, blocks, h, hx, k, out, fi, d, m)
     else:
         sums_k(
-            kind, w, wb, p, rows, blocks, h, hx, x, at, k, sums, out, out + blocks * 8, parts, f, half, d, m, hs
+            kind, w, wb, p, rows, blocks, h, hx, x, at, k, sums, out, out + blocks * 8, parts, fi, d, m, hs
         )  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def totals_of_rows(
 
 def matvec_int8(
     kind: i64, w: vec[u8], wb: bytes, start: i64, size: i64, first: i64, last: i64, cols: i64, blocks: i64,
-    h: vec[i16], hx: i64, x: vec[u8], k: vec[i32], sums: i64, f: vec[float], scale: i64, half: i64, y: i64,
+    h: vec[i16], hx: i64, x: vec[u8], k: vec[i32], sums: i64, f: vec[float], fi: vec[i64], scale: i64, y: i64,
     accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + r] (+)= row r times one token, rows first..last-1 of `size` bytes; layouts in matmul.matvec."""
@@ -190,7 +190,7 @@ def matvec_int8(
             rows = 8
         sums_of_rows(
             kind, w, wb, start + r * size, rows, blocks, h, hx, x, (hx + cols) * 2, k, sums, ks,
-            f, half, fs + 8, hs, ks + blocks * 16,
+            fi, fs + 8, hs, ks + blocks * 16,
         )  # fmt: skip
         totals_of_rows(kind, k, ks, blocks, f, offsets, fs + 8, scale, fs)
         if accumulate != 0:

@@ -17,7 +17,6 @@ from rml.kernels.norms import add
 from rml.kernels.opcodes import (
     FEW,
     GELU_TANH,
-    HALF,
     HSCRATCH,
     HSCRATCH_STRIDE,
     KSCRATCH,
@@ -49,7 +48,7 @@ def fetch_share(steps: vec[i64], p: i64, rank: i64, ranks: i64, wb: bytes) -> No
 
 def product(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y (+)= matrix x for rows first..last-1 and every token."""
     kind: i64 = steps[p + 1]
@@ -62,17 +61,16 @@ def product(
     y: i64 = steps[p + 10]
     stride: i64 = steps[p + 11]
     accumulate: i64 = steps[p + 12]
-    half: i64 = control[HALF]
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     if steps[p + 5] == 0 and (n > 1 or matmul.group_of(kind) > 0):
         matmul.exact_rows(
-            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, half, y, stride, accumulate, hs, ks, fs
+            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, y, stride, accumulate, hs, ks, fs
         )
     elif steps[p + 5] == 1 and n >= FEW:
         matmul.tile(
-            kind, w, wb, start, first, last, cols, n, h, hx, k, sums, f, scales, half, y, stride, accumulate,
+            kind, w, wb, start, first, last, cols, n, h, hx, k, sums, f, scales, y, stride, accumulate,
             hs, ks, fs,
         )  # fmt: skip
     else:
@@ -84,7 +82,7 @@ def product(
         for t in range(n):
             matmul.matvec(
                 kind, w, wb, start, first, last, cols, h, hu, hx + t * cols * 2, k, kb, sums + t * parts,
-                f, x + t * cols, scales + t * groups, half, y + t * stride, accumulate, hs, ks, fs,
+                f, fi, x + t * cols, scales + t * groups, y + t * stride, accumulate, hs, ks, fs,
             )  # fmt: skip
 
 

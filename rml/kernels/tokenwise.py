@@ -12,7 +12,7 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels import quantize
 from rml.kernels.matmul import widen
 from rml.kernels.norms import add, choose_experts, move, rms_norm, scale, softmax_in_place
-from rml.kernels.opcodes import FEW, HALF, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, TILE
+from rml.kernels.opcodes import FEW, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, TILE
 
 
 def first_token(n: i64, rank: i64, ranks: i64) -> i64:
@@ -34,7 +34,7 @@ def embed(
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     for t in range(first, last):
         x: i64 = steps[p + 6] + t * cols
-        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, control[HALF], x)
+        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, x)
         scale(f, x, cols, f[steps[p + 5]])
 
 
