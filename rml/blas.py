@@ -19,6 +19,7 @@ from rml.arenas import Floats
 from rml.weight_source import Matrix
 
 BLOCK_WEIGHTS = 1 << 20  # weights widened at once, at most: 8 MB of float64; BLAS is at its best with many rows
+PIECE_WEIGHTS = 1 << 16  # bf16 weights shifted at once: 256 KB, which stay near until they are widened
 ROWS_OF_EIGHT = 8  # a block's rows are a multiple of what BLAS multiplies side by side
 
 
@@ -52,15 +53,20 @@ class Workspace(threading.local):
     """One thread's arrays for a block: fresh ones of this size would cost a page fault for every 512 numbers."""
 
     def __init__(self) -> None:
-        self.words = np.empty(0, np.uint32)
+        self.words = np.empty(PIECE_WEIGHTS, np.uint32)
         self.wide, self.product = np.empty(0), np.empty(0)
 
-    def take(self, weights: int, outputs: int) -> None:
-        """Makes room for a block of `weights` weights and its `outputs` products."""
-        if self.wide.size < weights:
-            self.words, self.wide = np.empty(weights, np.uint32), np.empty(weights)
-        if self.product.size < outputs:
-            self.product = np.empty(outputs)
+    def weights(self, count: int) -> Floats:
+        """(count,) for the weights of a block."""
+        if self.wide.size < count:
+            self.wide = np.empty(count)
+        return self.wide[:count]
+
+    def products(self, tokens: int, rows: int) -> Floats:
+        """(tokens, rows) for products that are added to others."""
+        if self.product.size < tokens * rows:
+            self.product = np.empty(tokens * rows)
+        return self.product[: tokens * rows].reshape(tokens, rows)
 
 
 def widen(matrix: Matrix, first: int, last: int, space: Workspace) -> Floats:
@@ -68,11 +74,13 @@ def widen(matrix: Matrix, first: int, last: int, space: Workspace) -> Floats:
     row = matrix.format.row_bytes(matrix.cols)
     raw = matrix.data[first * row : last * row]
     count = (last - first) * matrix.cols
-    wide = space.wide[:count]
+    wide = space.weights(count)
     if matrix.format.name == "BF16":
-        words = space.words[:count]
-        np.left_shift(raw.view(np.uint16), np.uint32(16), out=words, dtype=np.uint32)
-        np.copyto(wide, words.view(np.float32))
+        for at in range(0, count, PIECE_WEIGHTS):
+            upper = raw.view(np.uint16)[at : at + PIECE_WEIGHTS]
+            words = space.words[: upper.size]
+            np.left_shift(upper, np.uint32(16), out=words, dtype=np.uint32)
+            np.copyto(wide[at : at + upper.size], words.view(np.float32))
     else:
         np.copyto(wide, raw.view({"F32": np.float32, "F16": np.float16}[matrix.format.name]))
     return wide.reshape(last - first, matrix.cols)
@@ -109,11 +117,8 @@ class BlasProducts:
                 (matrix, x, y, accumulate), first, last = blocks.popleft()
             except IndexError:  # another thread took the last one
                 return
-            rows = last - first
-            self.space.take(rows * matrix.cols, len(x) * rows)
-            product = self.space.product[: len(x) * rows].reshape(len(x), rows)
-            np.matmul(x, widen(matrix, first, last, self.space).T, out=product)
+            wide = widen(matrix, first, last, self.space)
             if accumulate:
-                y[:, first:last] += product
+                y[:, first:last] += np.matmul(x, wide.T, out=self.space.products(len(x), last - first))
             else:
-                y[:, first:last] = product
+                np.matmul(x, wide.T, out=y[:, first:last])
