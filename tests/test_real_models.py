@@ -280,6 +280,7 @@ def test_the_stamp_says_what_ran_and_names_no_place() -> None:
     assert stamp["threads"] == 3
     assert {"commit", "processor", "kernels", "python"} <= stamp.keys()
     assert stamp["versions"]["numpy"] == np.__version__
+    assert stamp["versions"].items() >= report.blas().items()
     text = report.stamp_text(stamp)
     assert stamp["kernels"] in text
     assert str(Path.home()) not in json.dumps(stamp)

@@ -35,8 +35,23 @@ def stamp(threads: int | None = None) -> dict[str, Any]:
         "kernels": str(BUILD),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := installed(name)) is not None},
+        "versions": {name: found for name in PACKAGES if (found := installed(name)) is not None} | blas(),
     }
+
+
+def blas() -> dict[str, str]:
+    """numpy's BLAS, its version and the processor whose kernels it took: {} if threadpoolctl does not know it.
+
+    On a processor that it does not know, or is told not to, a BLAS may take kernels of half the speed.
+    """
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    folder = Path(np.__file__).parent.parent
+    for found in threadpool_info():
+        if found["user_api"] == "blas" and Path(found["filepath"]).is_relative_to(folder):
+            return {"numpy's " + found["internal_api"]: f"{found['version']} {found.get('architecture', '')}".strip()}
+    return {}
 
 
 def commit() -> str:
