@@ -6,6 +6,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.k_quants import (
+    ask,
     block_q2_k,
     block_q3_k,
     block_q4_k,
@@ -107,6 +108,7 @@ def unpack_k(
     at: i64 = factor_at(kind)
     minimum: i64 = has_minimum(kind)
     for b in range(blocks):
+        ask(wb, p)
         integers(kind, w, wb, p, h, out + b * 2048)
         f[d + b * 8] = f[i64(w[p + at]) | (i64(w[p + at + 1]) << 8)]
         if minimum != 0:

@@ -156,15 +156,15 @@ def unpack_row(
     d: i64 = fs + 256 + r
     m: i64 = d + (cols >> 5) * 8
     if kind == 8:
-        unpack_q8_0(w, p, cols >> 5, h, out, f, d)
+        unpack_q8_0(w, wb, p, cols >> 5, h, out, f, d)
     elif kind == 2:
-        unpack_q4_0(w, p, cols >> 5, h, out, f, d)
+        unpack_q4_0(w, wb, p, cols >> 5, h, out, f, d)
     elif kind == 3:
-        unpack_q4_1(w, p, cols >> 5, h, out, f, d, m)
+        unpack_q4_1(w, wb, p, cols >> 5, h, out, f, d, m)
     elif kind == 6:
-        unpack_q5_0(w, p, cols >> 5, h, out, f, d)
+        unpack_q5_0(w, wb, p, cols >> 5, h, out, f, d)
     elif kind == 7:
-        unpack_q5_1(w, p, cols >> 5, h, out, f, d, m)
+        unpack_q5_1(w, wb, p, cols >> 5, h, out, f, d, m)
     else:
         blocks: i64 = cols >> 8
         mins: i64 = hs + blocks * 2048 + r * 16

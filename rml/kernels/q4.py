@@ -52,9 +52,10 @@ def sums_q4_1(
             p += 20
 
 
-def unpack_q4_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
+def unpack_q4_0(w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
     """h[out + b * 256 + j] = q - 8 of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
+        prefetch(wb, p + AHEAD)
         f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         for j in range(i64(16)):
             h[out + b * 256 + j] = i16(i32(w[p + 2 + j] & 15) - 8)
@@ -63,9 +64,12 @@ def unpack_q4_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[f
         p += 18
 
 
-def unpack_q4_1(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64) -> None:
+def unpack_q4_1(
+    w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64
+) -> None:
     """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8], f[m + b * 8] = its scale, minimum; from byte p."""
     for b in range(blocks):
+        prefetch(wb, p + AHEAD)
         f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         f[m + b * 8] = f[i64(w[p + 2]) | (i64(w[p + 3]) << 8)]
         for j in range(i64(16)):

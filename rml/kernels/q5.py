@@ -73,17 +73,21 @@ def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None
         h[out + 16 + j] = i16((i32(w[p + 4 + j] >> 4) | (((bits >> i32(j)) & 1) << 4)) - offset)
 
 
-def unpack_q5_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
+def unpack_q5_0(w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
     """h[out + b * 256 + j] = q - 16 of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
+        prefetch(wb, p + AHEAD)
         f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         unpack_block(w, p + 2, h, out + b * 256, 16)
         p += 22
 
 
-def unpack_q5_1(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64) -> None:
+def unpack_q5_1(
+    w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64, m: i64
+) -> None:
     """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8], f[m + b * 8] = its scale, minimum; from byte p."""
     for b in range(blocks):
+        prefetch(wb, p + AHEAD)
         f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         f[m + b * 8] = f[i64(w[p + 2]) | (i64(w[p + 3]) << 8)]
         unpack_block(w, p + 4, h, out + b * 256, 0)

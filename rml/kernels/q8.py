@@ -32,9 +32,10 @@ def sums_q8_0(
             p += 34
 
 
-def unpack_q8_0(w: vec[u8], p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
+def unpack_q8_0(w: vec[u8], wb: bytes, p: i64, blocks: i64, h: vec[i16], out: i64, f: vec[float], d: i64) -> None:
     """h[out + b * 256 + j] = q of weight j of block b, f[d + b * 8] = its scale; from byte p."""
     for b in range(blocks):
+        prefetch(wb, p + AHEAD)
         f[d + b * 8] = f[i64(w[p]) | (i64(w[p + 1]) << 8)]
         for j in range(i64(32)):
             h[out + b * 256 + j] = i16((i32(w[p + 2 + j]) ^ 128) - 128)
