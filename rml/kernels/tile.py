@@ -159,18 +159,25 @@ def add_scaled(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: 
             f[total + r * 32 + t] += float(k[acc + r * 32 + t]) * factor * f[scale + t]
 
 
-def add_scaled_4(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: i64) -> None:
-    """add_scaled for four blocks in a row, their accumulators 256 apart, factors 8, scales 32: totals in registers."""
+def add_scaled_4(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: i64, parts: i64) -> None:
+    """add_scaled for four blocks in a row, their accumulators 256 apart, factors 8, scales 32: totals in registers.
+
+    parts: 1 for lanes 0 to 15 alone, 2 for all 32.
+    """
     for r in range(i64(8)):
         d0: float = f[d + r]
         d1: float = f[d + 8 + r]
         d2: float = f[d + 16 + r]
         d3: float = f[d + 24 + r]
-        for t in range(i64(32)):
-            value: float = f[total + r * 32 + t] + float(k[acc + r * 32 + t]) * d0 * f[scale + t]
-            value += float(k[acc + 256 + r * 32 + t]) * d1 * f[scale + 32 + t]
-            value += float(k[acc + 512 + r * 32 + t]) * d2 * f[scale + 64 + t]
-            f[total + r * 32 + t] = value + float(k[acc + 768 + r * 32 + t]) * d3 * f[scale + 96 + t]
+        for part in range(parts):
+            a: i64 = acc + r * 32 + part * 16
+            x: i64 = scale + part * 16
+            to: i64 = total + r * 32 + part * 16
+            for t in range(i64(16)):
+                value: float = f[to + t] + float(k[a + t]) * d0 * f[x + t]
+                value += float(k[a + 256 + t]) * d1 * f[x + 32 + t]
+                value += float(k[a + 512 + t]) * d2 * f[x + 64 + t]
+                f[to + t] = value + float(k[a + 768 + t]) * d3 * f[x + 96 + t]
 
 
 def add_with_minimum(k: vec[i32], acc: i64, sums: i64, f: vec[float], d: i64, m: i64, scale: i64, total: i64) -> None:
@@ -189,8 +196,13 @@ def widen_sums(k: vec[i32], sums: i64, f: vec[float], low: i64) -> None:
         f[low + t] = float(k[sums + t])
 
 
-def add_with_minimum_4(k: vec[i32], acc: i64, f: vec[float], low: i64, d: i64, m: i64, scale: i64, total: i64) -> None:
-    """add_with_minimum for four blocks, laid out as in add_scaled_4; f[low:] their sums, as widen_sums wrote them."""
+def add_with_minimum_4(
+    k: vec[i32], acc: i64, f: vec[float], low: i64, d: i64, m: i64, scale: i64, total: i64, parts: i64
+) -> None:
+    """add_with_minimum for four blocks, laid out as in add_scaled_4; f[low:] their sums, as widen_sums wrote them.
+
+    parts: as in add_scaled_4.
+    """
     for r in range(i64(8)):
         d0: float = f[d + r]
         d1: float = f[d + 8 + r]
@@ -200,13 +212,16 @@ def add_with_minimum_4(k: vec[i32], acc: i64, f: vec[float], low: i64, d: i64, m
         m1: float = f[m + 8 + r]
         m2: float = f[m + 16 + r]
         m3: float = f[m + 24 + r]
-        a: i64 = acc + r * 32
-        to: i64 = total + r * 32
-        for t in range(i64(32)):
-            value: float = f[to + t] + (float(k[a + t]) * d0 + f[low + t] * m0) * f[scale + t]
-            value += (float(k[a + 256 + t]) * d1 + f[low + 32 + t] * m1) * f[scale + 32 + t]
-            value += (float(k[a + 512 + t]) * d2 + f[low + 64 + t] * m2) * f[scale + 64 + t]
-            f[to + t] = value + (float(k[a + 768 + t]) * d3 + f[low + 96 + t] * m3) * f[scale + 96 + t]
+        for part in range(parts):
+            a: i64 = acc + r * 32 + part * 16
+            x: i64 = scale + part * 16
+            o: i64 = low + part * 16
+            to: i64 = total + r * 32 + part * 16
+            for t in range(i64(16)):
+                value: float = f[to + t] + (float(k[a + t]) * d0 + f[o + t] * m0) * f[x + t]
+                value += (float(k[a + 256 + t]) * d1 + f[o + 32 + t] * m1) * f[x + 32 + t]
+                value += (float(k[a + 512 + t]) * d2 + f[o + 64 + t] * m2) * f[x + 64 + t]
+                f[to + t] = value + (float(k[a + 768 + t]) * d3 + f[o + 96 + t] * m3) * f[x + 96 + t]
 
 
 def eight_rows(
@@ -227,11 +242,12 @@ def eight_rows(
             else:
                 dot_rows(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
         d: i64 = fs + 256 + b * 8
+        parts: i64 = (tokens + 15) >> 4
         if count == 4 and minimum == 0:
-            add_scaled_4(k, ks, f, d, scale + b * 32, fs)
+            add_scaled_4(k, ks, f, d, scale + b * 32, fs, parts)
         elif count == 4:
             widen_sums(k, sums + b * 32, f, fs + 256 + blocks * 16)
-            add_with_minimum_4(k, ks, f, fs + 256 + blocks * 16, d, d + blocks * 8, scale + b * 32, fs)
+            add_with_minimum_4(k, ks, f, fs + 256 + blocks * 16, d, d + blocks * 8, scale + b * 32, fs, parts)
         else:
             for i in range(count):
                 at: i64 = scale + (b + i) * 32
