@@ -106,9 +106,12 @@ class BlasProducts:
         blocks = deque(block for product in products for block in cut(product, self.ranks))
         with self.controller.limit(limits=1, user_api="blas"):
             others = [self.pool.submit(self._work, blocks) for _ in range(self.ranks - 1)]
-            self._work(blocks)
-            for other in others:
-                other.result()
+            try:
+                self._work(blocks)
+            finally:  # whatever happened: nobody writes to y any more when this returns
+                blocks.clear()
+                for other in others:
+                    other.result()
 
     def _work(self, blocks: deque[Block]) -> None:
         """Takes blocks until there are none left."""
