@@ -65,10 +65,6 @@ COMPILED = {
     "rml/kernels/program.py": "runs the steps of a whole forward pass",
 }
 
-# Files whose loops want vectors as wide as their narrowest type, not their widest: sums of i16 products fill 512 bits.
-WIDE = ("k_tile",)
-WIDE_FLAGS = ("-mllvm", "-vectorizer-maximize-bandwidth=true")  # clang's
-
 # Instruction sets that a compiler may use on its own, and their names in /proc/cpuinfo.
 CPU_FLAGS = {
     "SSE3": "pni", "SSSE3": "ssse3", "SSE4_1": "sse4_1", "SSE4_2": "sse4_2", "POPCNT": "popcnt", "LZCNT": "abm",
@@ -207,17 +203,10 @@ class BuildExt(build_ext):
         from concurrent.futures import ThreadPoolExecutor
 
         compile_one = self.compiler.compile
-        clang = "clang" in str(about.get("compiler"))
-
-        def compile_file(source: str, extra_postargs: list[str], **options: Any) -> list[str]:
-            wide = clang and source.removesuffix(".c").endswith(WIDE)
-            flags = [*extra_postargs, *(WIDE_FLAGS if wide else ())]
-            objects: list[str] = compile_one([source], extra_postargs=flags, **options)
-            return objects
 
         def compile_all(sources: list[str], **options: Any) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-                parts = [pool.submit(compile_file, source, **options) for source in sources]
+                parts = [pool.submit(compile_one, [source], **options) for source in sources]
                 return [name for part in parts for name in part.result()]
 
         self.compiler.compile = compile_all

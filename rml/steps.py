@@ -79,9 +79,8 @@ class Steps:
         if group not in self.inputs:
             lanes = self.widest * -(-self.tokens // op.TILE) * op.TILE
             vectors = 2 * self.widest * (self.tokens if self.has_experts else op.FEW)
-            packed = lanes if group == 256 else lanes // 2  # quantize.tile_size of all tiles
             self.inputs[group] = Input(
-                self.h.take(max(vectors, packed)), self.f.take(lanes // group), self.k.take(lanes // 16)
+                self.h.take(max(vectors, lanes)), self.f.take(lanes // group), self.k.take(lanes // 16)
             )
         return self.inputs[group]
 

@@ -81,12 +81,8 @@ def test_tiles_hold_what_rows_hold(group: int, tokens: int) -> None:
         tile, lane = divmod(t, 32)
         scales = case.f[case.tile_scale + tile * case.groups * 32 + lane :][: case.groups * 32 : 32]
         sums = case.k[case.tile_sums + tile * parts * 32 + lane :][: parts * 32 : 32]
-        if group == 256:
-            block = case.h[case.tile_h + tile * cols * 32 :][: cols * 32].reshape(2, 32, 256)
-            q = block[:, lane].ravel()
-        else:
-            words = case.h[case.tile_h + tile * cols * 16 :][: cols * 16].reshape(cols, 16).view(np.uint16)
-            q = (words[:, lane % 16] >> (8 * (lane // 16)) & 255).astype(np.int16) - 128
+        pairs = case.h[case.tile_h + tile * cols * 32 :][: cols * 32].reshape(cols // 2, 32, 2)
+        q = pairs[:, lane].ravel()
         scales, sums, q = scales.copy(), sums.copy(), q.copy()
         if t < tokens:
             expected, expected_scales = case.round_row(t)

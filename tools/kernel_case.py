@@ -98,7 +98,7 @@ class Case:
 
     def round_tiles(self) -> None:
         """Rounds all tokens into tiles."""
-        size = int(native.kernel("quantize.tile_size")(self.cols, self.group))
+        size = int(native.kernel("quantize.tile_size")(self.cols))
         for t in range(self.tiles):
             native.kernel("quantize.quantize_tile")(
                 self.f, self.f, self.fi, self.x + t * 32 * self.cols, self.cols, min(32, self.tokens - t * 32),

@@ -1,13 +1,10 @@
-"""Eight rows of a K type times a tile of 32 tokens: products of 256 positions at a time, one token after another.
+"""Eight rows of a K type times tiles of 32 tokens: blocks of 256 positions, summed up as tile.py does 32.
 
-With a sum of 256 products the pairwise i16 product (vpdpwssd) runs at its full rate and the sum across the lanes at the
-end costs little: faster than tokens in lanes, which suits blocks of 32 (tile.py).
-
-Scratch of eight rows, block after block as it is read:
+Scratch as in tile.py, but
     h[hs + b * 2048 + r * 256 + j]   the integers of block b of row r
-    h[hs + blocks * 2048 + (b * 8 + r) * 16 + s]   the integer minima of its 16 parts
-    f[fs + r * 32 + t]   totals; f[fs + 256 + b * 8 + r] factors d, f[fs + 256 + (blocks + b) * 8 + r] factors -dmin
-    k[ks + r * 32 + t]   sums of one block; k[ks + 256 + t] of the minima of one row
+    h[hs + blocks * 2048 + (b * 8 + r) * 16 + s]   the integer minima of its 16 parts; behind them the spread positions
+    k[ks + T * 1024 + i * 256 + r * 32 + t]   sums of four of a block's eight parts of 32 positions
+    k[ks + TILES * 1024 + T * 256 + r * 32 + t]   sums of the block; k[ks + TILES * 1280 + t] of the minima of a row
 """
 
 from __future__ import annotations
@@ -15,14 +12,8 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
-
-def dot_tokens(h: vec[i16], weights: i64, x: i64, tokens: i64, k: vec[i32], out: i64) -> None:
-    """k[out + t] = sum of h[weights + j] * h[x + t * 256 + j] over 256 positions, t < tokens."""
-    for t in range(tokens):
-        total: i32 = 0
-        for j in range(i64(256)):
-            total += i32(h[weights + j]) * i32(h[x + t * 256 + j])
-        k[out + t] = total
+from rml.kernels.norms import fill
+from rml.kernels.tile import FACTORS, TILES, multiply
 
 
 def minimum_sums(h: vec[i16], mins: i64, k: vec[i32], sums: i64, out: i64) -> None:
@@ -68,20 +59,46 @@ def add_with_minimum(
         f[total + t] += (float(k[acc + t]) * factor + float(k[minimum + t]) * lowest) * f[scale + t]
 
 
+def add_parts(k: vec[i32], x: i64, acc: i64, more: i64) -> None:
+    """k[acc + j] = (k[acc + j] if `more` is 1, 0 if it is 0) + k[x + j] + k[x + 256 + j] + ... + k[x + 768 + j]."""
+    for j in range(i64(256)):
+        k[acc + j] = k[acc + j] * i32(more) + k[x + j] + k[x + 256 + j] + k[x + 512 + j] + k[x + 768 + j]
+
+
+def add_block(
+    h: vec[i16], mins: i64, rows: i64, minimum: i64, k: vec[i32], acc: i64, sums: i64, scratch: i64,
+    f: vec[float], d: i64, m: i64, scale: i64, total: i64
+) -> None:  # fmt: skip
+    """Takes the sums of one block of one tile into its totals."""
+    for r in range(rows):
+        if minimum == 0:
+            add_scaled(k, acc + r * 32, f, d + r, scale, total + r * 32)
+        else:
+            minimum_sums(h, mins + r * 16, k, sums, scratch)
+            add_with_minimum(k, acc + r * 32, scratch, f, d + r, m + r, scale, total + r * 32)
+
+
 def eight_rows_k(
-    h: vec[i16], hs: i64, blocks: i64, rows: i64, minimum: i64, x: i64, tokens: i64, k: vec[i32], sums: i64, ks: i64,
+    h: vec[i16], hs: i64, blocks: i64, rows: i64, minimum: i64, x: i64, n: i64, k: vec[i32], sums: i64, ks: i64,
     f: vec[float], scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[fs + r * 32 + t] = unpacked row r times token t < tokens of the tile at h[x], f[scale], k[sums]."""
-    for t in range(i64(256)):
-        f[fs + t] = 0.0
+    """f[fs + T * 256 + r * 32 + t] = unpacked row r times token t of tile T, n <= 32 * TILES tokens in all."""
+    tiles: i64 = (n + 31) >> 5
+    mins: i64 = hs + blocks * 2048
+    fill(f, fs, tiles * 256, 0.0)
     for b in range(blocks):
-        for r in range(rows):
-            dot_tokens(h, hs + b * 2048 + r * 256, x + b * 8192, tokens, k, ks + r * 32)
-        for r in range(rows):
-            d: i64 = fs + 256 + b * 8 + r
-            if minimum == 0:
-                add_scaled(k, ks + r * 32, f, d, scale + b * 32, fs + r * 32)
-            else:
-                minimum_sums(h, hs + blocks * 2048 + (b * 8 + r) * 16, k, sums + b * 512, ks + 256)
-                add_with_minimum(k, ks + r * 32, ks + 256, f, d, d + blocks * 8, scale + b * 32, fs + r * 32)
+        for part in range(i64(8)):
+            i: i64 = part & 3
+            multiply(
+                h, hs + b * 2048 + part * 32, 256, mins + blocks * 128, x + b * 8192 + part * 1024, blocks * 8192, n,
+                k, ks + i * 256,
+            )  # fmt: skip
+            if i == 3:
+                for tile in range(tiles):
+                    add_parts(k, ks + tile * 1024, ks + TILES * 1024 + tile * 256, part >> 2)
+        d: i64 = fs + FACTORS + b * 8
+        for tile in range(tiles):
+            add_block(
+                h, mins + b * 128, rows, minimum, k, ks + TILES * 1024 + tile * 256, sums + (tile * blocks + b) * 512,
+                ks + TILES * 1280, f, d, d + blocks * 8, scale + (tile * blocks + b) * 32, fs + tile * 256,
+            )  # fmt: skip

@@ -32,7 +32,7 @@ from rml.kernels.q4 import unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
 from rml.kernels.q5 import unpack_q5_0, unpack_q5_1, widen_q5
 from rml.kernels.q8 import unpack_q8_0, widen_q8_0
 from rml.kernels.rows import matvec_int8
-from rml.kernels.tile import eight_rows, store_rows, weight_sums
+from rml.kernels.tile import FACTORS, SPREAD, TILES, eight_rows, store_rows
 
 
 def group_of(kind: i64) -> i64:
@@ -74,18 +74,18 @@ def row_bytes(kind: i64, cols: i64) -> i64:
 
 
 def scratch_h(cols: i64) -> i64:
-    """i16 scratch of one rank, for the widest matrix: eight unpacked rows and their minima."""
-    return 9 * cols
+    """i16 scratch of one rank, for the widest matrix: eight unpacked rows, their minima, and 32 positions spread."""
+    return 9 * cols + SPREAD
 
 
 def scratch_k(cols: i64) -> i64:
-    """i32 scratch of one rank: accumulators of eight rows and weight sums, or the bits of four widened rows."""
-    return 1024 + 4 * cols
+    """i32 scratch of one rank: sums of eight rows and all tiles, or the bits of four widened rows."""
+    return TILES * 1280 + 32 + 4 * cols
 
 
 def scratch_f(cols: i64) -> i64:
     """float64 scratch of one rank: lanes and a widened row, or totals and factors of eight rows."""
-    return 512 + cols
+    return FACTORS + 256 + cols
 
 
 def matvec(
@@ -153,7 +153,7 @@ def unpack_row(
 ) -> None:  # fmt: skip
     """The row at byte p as row r of eight, into the scratch that tile.py (K types: k_tile.py) describes."""
     out: i64 = hs + r * 32
-    d: i64 = fs + 256 + r
+    d: i64 = fs + FACTORS + r
     m: i64 = d + (cols >> 5) * 8
     if kind == 8:
         unpack_q8_0(w, wb, p, cols >> 5, h, out, f, d)
@@ -185,8 +185,8 @@ def tile(
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
 
-    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_pair; tile T begins at
-    h[hx + T * quantize.tile_size(cols, group)], f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts
+    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_tile; tile T begins at
+    h[hx + T * quantize.tile_size(cols)], f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts
     being cols / 32 (cols / 16 for the K types). Quantised types only (the others: exact_rows). n >= 1, any size: rows
     are unpacked once, eight at a time, and used for all tiles. Fastest when last - first is a multiple of 8.
     """
@@ -201,20 +201,24 @@ def tile(
             rows = 8
         for i in range(rows):
             unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, f, fs)
-        if group == 32:
-            weight_sums(h, hs, groups, k, ks + 1024)
-        for b in range((n + 31) >> 5):
-            tokens: i64 = n - b * 32
-            if tokens > 32:
-                tokens = 32
+        t: i64 = 0
+        while t < n:  # tiles lie one after another, and so do tokens: tile T begins at T * 32 of what one token takes
+            tokens: i64 = n - t
+            if tokens > TILES * 32:
+                tokens = TILES * 32
             if group == 32:
                 eight_rows(
-                    h, hs, groups, minimum, hx + b * cols * 16, tokens, k, sums + b * cols, ks, f, scale + b * cols, fs
-                )  # fmt: skip
+                    h, hs, groups, minimum, hx + t * cols, tokens, k, sums + t * groups, ks, f, scale + t * groups, fs
+                )
             else:
                 eight_rows_k(
-                    h, hs, groups, rows, minimum, hx + b * cols * 32, tokens, k, sums + b * cols * 2, ks,
-                    f, scale + b * groups * 32, fs
+                    h, hs, groups, rows, minimum, hx + t * cols, tokens, k, sums + t * groups * 16, ks,
+                    f, scale + t * groups, fs
                 )  # fmt: skip
-            store_rows(f, fs, rows, tokens, y + b * 32 * ystride + r, ystride, accumulate)
+            for tile in range((tokens + 31) >> 5):
+                left: i64 = tokens - tile * 32
+                if left > 32:
+                    left = 32
+                store_rows(f, fs + tile * 256, rows, left, y + (t + tile * 32) * ystride + r, ystride, accumulate)
+            t += TILES * 32
         r += 8

@@ -102,62 +102,38 @@ def quantize_row(
     pack_bytes(h, hx, cols, hu, (hx + cols) * 2)
 
 
-def pack_pair(h: vec[i16], low: i64, high: i64, count: i64, out: i64) -> None:
-    """h[out + j * 16] = h[low + j] + 128 in the low byte, h[high + j] + 128 in the high byte."""
-    for j in range(count):
-        both: i32 = (i32(h[low + j]) + 128) | ((i32(h[high + j]) + 128) << 8)
-        h[out + j * 16] = i16((both ^ 32768) - 32768)
+def place(h: vec[i16], x: i64, count: i64, out: i64) -> None:
+    """h[out + 64 p], h[out + 64 p + 1] = h[x + 2 p], h[x + 2 p + 1] for `count` positions: a token's lane of a tile."""
+    for p in range(count >> 1):
+        h[out + p * 64] = h[x + p * 2]
+        h[out + p * 64 + 1] = h[x + p * 2 + 1]
 
 
 def quantize_lane(
-    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], out: i64, step: i64,
-    k: vec[i32], sums: i64, scale: i64, fs: i64
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, h: vec[i16], out: i64,
+    k: vec[i32], sums: i64, scale: i64, hs: i64, fs: i64
 ) -> None:  # fmt: skip
-    """One token as quantize_row, but h[out + g * step + j], f[scale + g * 32], k[sums + s * 32].
+    """One token as quantize_row, but into a lane: h as `place`, f[scale + g * 32], k[sums + s * 32].
 
-    x < 0 stands for no token: zeros.
+    x < 0 stands for no token: zeros. Scratch: f[fs : fs + group], h[hs : hs + group].
     """
     parts: i64 = parts_of(group)
     size: i64 = group // parts
     for g in range(cols // group):
-        to: i64 = out + g * step
         if x < 0:
             f[scale + g * 32] = 0.0
             for j in range(group):
-                h[to + j] = 0
+                h[hs + j] = 0
         else:
-            f[scale + g * 32] = round_group(f, fb, fi, x + g * group, group, h, to, fs)
+            f[scale + g * 32] = round_group(f, fb, fi, x + g * group, group, h, hs, fs)
         for s in range(parts):
-            k[sums + (g * parts + s) * 32] = sum_of(h, to + s * size, size)
+            k[sums + (g * parts + s) * 32] = sum_of(h, hs + s * size, size)
+        place(h, hs, group, out + g * group * 32)
 
 
-def tile_size(cols: i64, group: i64) -> i64:
-    """Entries of h that a tile of 32 tokens takes: one per two activations, or one each for group 256."""
-    if group == 256:
-        return cols * 32
-    return cols * 16
-
-
-def quantize_pair(
-    f: vec[float], fb: bytes, fi: vec[i64], x: i64, other: i64, lane: i64, cols: i64, group: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, scale: i64, hs: i64, fs: i64
-) -> None:  # fmt: skip
-    """Rounds two tokens, f[x + position] and f[other + position], into lanes `lane` (0..15) and lane + 16 of one tile.
-
-    An offset of -1 stands for no token; all 32 lanes of a tile must be written. hx, k, sums and scale are the tile's:
-    it takes tile_size entries of h, (cols / group) * 32 of f, (cols / 32) * 32 of k ((cols / 16) * 32 for group 256).
-    Group 32: h[hx + position * 16 + lane] holds q + 128 of lane in its low byte, of lane + 16 in its high byte.
-    Group 256: h[hx + g * 8192 + lane * 256 + j] = q of position 256 g + j. Both: f[scale + g * 32 + lane] the scales,
-    k[sums + s * 32 + lane] the sums. Scratch: f[fs : fs + group], h[hs : hs + 2 * cols].
-    """
-    if group == 256:
-        quantize_lane(f, fb, fi, x, cols, group, h, hx + lane * 256, 8192, k, sums + lane, scale + lane, fs)
-        high: i64 = lane + 16
-        quantize_lane(f, fb, fi, other, cols, group, h, hx + high * 256, 8192, k, sums + high, scale + high, fs)
-    else:
-        quantize_lane(f, fb, fi, x, cols, group, h, hs, 32, k, sums + lane, scale + lane, fs)
-        quantize_lane(f, fb, fi, other, cols, group, h, hs + cols, 32, k, sums + lane + 16, scale + lane + 16, fs)
-        pack_pair(h, hs, hs + cols, cols, hx + lane)
+def tile_size(cols: i64) -> i64:
+    """Entries of h that a tile of 32 tokens takes."""
+    return cols * 32
 
 
 def quantize_tile(
@@ -166,14 +142,13 @@ def quantize_tile(
 ) -> None:  # fmt: skip
     """One tile: f[x + t * xstride + position] for tokens t < `tokens` (1..32) into its lane t, zeros in the others.
 
-    Layout and scratch as quantize_pair; matmul.tile expects the tiles of one activation matrix one after another in
-    each arena.
+    h[hx + 64 p + 2 t + i] = q of position 2 p + i of token t; f[scale + g * 32 + t] the scales, k[sums + s * 32 + t]
+    the sums. A tile takes tile_size entries of h, (cols / group) * 32 of f, (cols / 32) * 32 of k ((cols / 16) * 32
+    for group 256); matmul.tile expects those of one activation matrix one after another in each arena. Scratch:
+    f[fs : fs + group], h[hs : hs + group].
     """
-    for lane in range(i64(16)):
-        low: i64 = -1
-        high: i64 = -1
+    for lane in range(i64(32)):
+        token: i64 = -1
         if lane < tokens:
-            low = x + lane * xstride
-        if lane + 16 < tokens:
-            high = x + (lane + 16) * xstride
-        quantize_pair(f, fb, fi, low, high, lane, cols, group, h, hx, k, sums, scale, hs, fs)
+            token = x + lane * xstride
+        quantize_lane(f, fb, fi, token, cols, group, h, hx + lane * 2, k, sums + lane, scale + lane, hs, fs)

@@ -1,154 +1,154 @@
-"""Eight rows of weights times a tile of 32 tokens, tokens in lanes: the formats with blocks of 32 in a prefill.
+"""Eight rows of weights times tiles of 32 tokens, tokens in lanes: the quantised products of a prefill.
 
-Of a tile with at most 16 tokens only the lower half is multiplied.
+A format only unpacks: rows become i16 integers with one or two float64 factors per block. Two neighbouring positions
+of a row are spread over sixteen lanes, once for up to four tiles: one instruction (vpdpwssd) then multiplies them by
+the same two positions of sixteen tokens and adds both products to sixteen sums. All of it is exact in integers. Of a
+tile with at most 16 tokens only the lower half is multiplied.
 
-A format only unpacks: rows become i16 integers with one or two float64 factors per block. Each activation of a tile is
-widened once for the eight rows. Activations are stored as q + 128, unsigned: multiplying a zero-extended value lets
-the compiler use the pairwise i16 product with accumulation (vpmaddwd, vpdpwssd) where signed ones end in the slower i32
-product. 128 times the sum of the weights is taken off again: all of it exact in integers.
+This file takes blocks of 32 positions; k_tile.py blocks of 256, eight times 32 positions one after another.
 
-Scratch of eight rows, block after block as it is read:
-    h[hs + b * 256 + r * 32 + j]   the integers of block b of row r
-    f[fs + r * 32 + t]             totals; f[fs + 256 + b * 8 + r] factors d, f[fs + 256 + (blocks + b) * 8 + r] m
-    f[fs + 256 + 16 * blocks + i * 32 + t]   the activations' sums of four blocks, where there is a minimum
-    k[ks + i * 256 + r * 32 + t]   accumulators of four blocks; k[ks + 1024 + b * 8 + r] -128 * the sum of the integers
+Scratch of eight rows and up to TILES tiles T, block after block as it is read:
+    h[hs + b * 256 + r * 32 + j]   the integers of block b of row r; behind them SPREAD entries for spread()
+    f[fs + T * 256 + r * 32 + t]   totals
+    f[fs + FACTORS + b * 8 + r]    factors d; f[fs + FACTORS + (blocks + b) * 8 + r] factors m
+    f[fs + FACTORS + 16 * blocks + i * 32 + t]   the activations' sums of four blocks, where there is a minimum
+    k[ks + T * 1024 + i * 256 + r * 32 + t]   sums of four blocks
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
+from rml.kernels.norms import fill
 
-def weight_sums(h: vec[i16], hs: i64, blocks: i64, k: vec[i32], out: i64) -> None:
-    """k[out + g] = -128 * the sum of 32 integers h[hs + g * 32 :], for eight rows of each block."""
-    for g in range(blocks * 8):
-        total: i32 = 0
-        for j in range(i64(32)):
-            total += i32(h[hs + g * 32 + j])
-        k[out + g] = total * -128
+TILES: Final = 4  # tiles for which a block is spread once
+FACTORS: Final = 1024  # where the factors stand: behind the totals of all tiles
+SPREAD: Final = 4096  # entries of a spread block
 
 
-def dot_rows(h: vec[i16], weights: i64, x: i64, k: vec[i32], sums: i64, acc: i64) -> None:
-    """k[acc + r * 32 + t] = k[sums + r] + sum over 32 positions j of h[weights + r * 32 + j] * lane t of position j.
+def spread(h: vec[i16], block: i64, stride: i64, out: i64) -> None:
+    """h[out + (p * 8 + r) * 32 + 2 t :] = the pair of positions 2 p, 2 p + 1 of row r, for sixteen lanes t.
 
-    Eight rows r; h[x + j * 16 + i] holds lanes i (low byte) and i + 16 (high byte) of position j, unsigned.
+    Row r's 32 integers are h[block + r * stride :].
     """
-    s0: i32 = k[sums]
-    s1: i32 = k[sums + 1]
-    s2: i32 = k[sums + 2]
-    s3: i32 = k[sums + 3]
-    s4: i32 = k[sums + 4]
-    s5: i32 = k[sums + 5]
-    s6: i32 = k[sums + 6]
-    s7: i32 = k[sums + 7]
-    w0: i32 = i32(h[weights])
-    w1: i32 = i32(h[weights + 32])
-    w2: i32 = i32(h[weights + 64])
-    w3: i32 = i32(h[weights + 96])
-    w4: i32 = i32(h[weights + 128])
-    w5: i32 = i32(h[weights + 160])
-    w6: i32 = i32(h[weights + 192])
-    w7: i32 = i32(h[weights + 224])
+    for r in range(i64(8)):
+        for p in range(i64(16)):
+            a: i16 = h[block + r * stride + p * 2]
+            b: i16 = h[block + r * stride + p * 2 + 1]
+            for t in range(i64(16)):
+                h[out + (p * 8 + r) * 32 + t * 2] = a
+                h[out + (p * 8 + r) * 32 + t * 2 + 1] = b
+
+
+def dot_rows(h: vec[i16], spread_rows: i64, x: i64, k: vec[i32], acc: i64) -> None:
+    """k[acc + r * 32 + t] = sum over 32 positions of row r, spread at h[spread_rows:], times token t of the tile at x.
+
+    h[x + 64 p + 2 t], h[x + 64 p + 2 t + 1] = positions 2 p and 2 p + 1 of token t. That all weights are read before
+    the first sum is what makes the compiler see pairs.
+    """
     for t in range(i64(16)):
-        both: i32 = i32(h[x + t])
-        low: i32 = both & 255
-        high: i32 = (both >> 8) & 255
-        k[acc + t] = s0 + w0 * low
-        k[acc + 16 + t] = s0 + w0 * high
-        k[acc + 32 + t] = s1 + w1 * low
-        k[acc + 48 + t] = s1 + w1 * high
-        k[acc + 64 + t] = s2 + w2 * low
-        k[acc + 80 + t] = s2 + w2 * high
-        k[acc + 96 + t] = s3 + w3 * low
-        k[acc + 112 + t] = s3 + w3 * high
-        k[acc + 128 + t] = s4 + w4 * low
-        k[acc + 144 + t] = s4 + w4 * high
-        k[acc + 160 + t] = s5 + w5 * low
-        k[acc + 176 + t] = s5 + w5 * high
-        k[acc + 192 + t] = s6 + w6 * low
-        k[acc + 208 + t] = s6 + w6 * high
-        k[acc + 224 + t] = s7 + w7 * low
-        k[acc + 240 + t] = s7 + w7 * high
-    for j in range(i64(1), i64(32)):
-        w0 = i32(h[weights + j])
-        w1 = i32(h[weights + 32 + j])
-        w2 = i32(h[weights + 64 + j])
-        w3 = i32(h[weights + 96 + j])
-        w4 = i32(h[weights + 128 + j])
-        w5 = i32(h[weights + 160 + j])
-        w6 = i32(h[weights + 192 + j])
-        w7 = i32(h[weights + 224 + j])
+        k[acc + t] = 0
+        k[acc + 16 + t] = 0
+        k[acc + 32 + t] = 0
+        k[acc + 48 + t] = 0
+        k[acc + 64 + t] = 0
+        k[acc + 80 + t] = 0
+        k[acc + 96 + t] = 0
+        k[acc + 112 + t] = 0
+        k[acc + 128 + t] = 0
+        k[acc + 144 + t] = 0
+        k[acc + 160 + t] = 0
+        k[acc + 176 + t] = 0
+        k[acc + 192 + t] = 0
+        k[acc + 208 + t] = 0
+        k[acc + 224 + t] = 0
+        k[acc + 240 + t] = 0
+    for j in range(i64(16)):
+        w: i64 = spread_rows + j * 256
+        y: i64 = x + j * 64
         for t in range(i64(16)):
-            both = i32(h[x + j * 16 + t])
-            low = both & 255
-            high = (both >> 8) & 255
-            k[acc + t] += w0 * low
-            k[acc + 16 + t] += w0 * high
-            k[acc + 32 + t] += w1 * low
-            k[acc + 48 + t] += w1 * high
-            k[acc + 64 + t] += w2 * low
-            k[acc + 80 + t] += w2 * high
-            k[acc + 96 + t] += w3 * low
-            k[acc + 112 + t] += w3 * high
-            k[acc + 128 + t] += w4 * low
-            k[acc + 144 + t] += w4 * high
-            k[acc + 160 + t] += w5 * low
-            k[acc + 176 + t] += w5 * high
-            k[acc + 192 + t] += w6 * low
-            k[acc + 208 + t] += w6 * high
-            k[acc + 224 + t] += w7 * low
-            k[acc + 240 + t] += w7 * high
+            a: i32 = i32(h[y + t * 2])
+            b: i32 = i32(h[y + t * 2 + 1])
+            c: i32 = i32(h[y + 32 + t * 2])
+            d: i32 = i32(h[y + 32 + t * 2 + 1])
+            w0: i32 = i32(h[w + t * 2])
+            v0: i32 = i32(h[w + t * 2 + 1])
+            w1: i32 = i32(h[w + 32 + t * 2])
+            v1: i32 = i32(h[w + 32 + t * 2 + 1])
+            w2: i32 = i32(h[w + 64 + t * 2])
+            v2: i32 = i32(h[w + 64 + t * 2 + 1])
+            w3: i32 = i32(h[w + 96 + t * 2])
+            v3: i32 = i32(h[w + 96 + t * 2 + 1])
+            w4: i32 = i32(h[w + 128 + t * 2])
+            v4: i32 = i32(h[w + 128 + t * 2 + 1])
+            w5: i32 = i32(h[w + 160 + t * 2])
+            v5: i32 = i32(h[w + 160 + t * 2 + 1])
+            w6: i32 = i32(h[w + 192 + t * 2])
+            v6: i32 = i32(h[w + 192 + t * 2 + 1])
+            w7: i32 = i32(h[w + 224 + t * 2])
+            v7: i32 = i32(h[w + 224 + t * 2 + 1])
+            k[acc + t] += w0 * a + v0 * b
+            k[acc + 16 + t] += w0 * c + v0 * d
+            k[acc + 32 + t] += w1 * a + v1 * b
+            k[acc + 48 + t] += w1 * c + v1 * d
+            k[acc + 64 + t] += w2 * a + v2 * b
+            k[acc + 80 + t] += w2 * c + v2 * d
+            k[acc + 96 + t] += w3 * a + v3 * b
+            k[acc + 112 + t] += w3 * c + v3 * d
+            k[acc + 128 + t] += w4 * a + v4 * b
+            k[acc + 144 + t] += w4 * c + v4 * d
+            k[acc + 160 + t] += w5 * a + v5 * b
+            k[acc + 176 + t] += w5 * c + v5 * d
+            k[acc + 192 + t] += w6 * a + v6 * b
+            k[acc + 208 + t] += w6 * c + v6 * d
+            k[acc + 224 + t] += w7 * a + v7 * b
+            k[acc + 240 + t] += w7 * c + v7 * d
 
 
-def dot_rows_low(h: vec[i16], weights: i64, x: i64, k: vec[i32], sums: i64, acc: i64) -> None:
+def dot_rows_low(h: vec[i16], spread_rows: i64, x: i64, k: vec[i32], acc: i64) -> None:
     """dot_rows for lanes 0 to 15 alone; what the others hold is never stored."""
-    s0: i32 = k[sums]
-    s1: i32 = k[sums + 1]
-    s2: i32 = k[sums + 2]
-    s3: i32 = k[sums + 3]
-    s4: i32 = k[sums + 4]
-    s5: i32 = k[sums + 5]
-    s6: i32 = k[sums + 6]
-    s7: i32 = k[sums + 7]
-    w0: i32 = i32(h[weights])
-    w1: i32 = i32(h[weights + 32])
-    w2: i32 = i32(h[weights + 64])
-    w3: i32 = i32(h[weights + 96])
-    w4: i32 = i32(h[weights + 128])
-    w5: i32 = i32(h[weights + 160])
-    w6: i32 = i32(h[weights + 192])
-    w7: i32 = i32(h[weights + 224])
     for t in range(i64(16)):
-        both: i32 = i32(h[x + t])
-        low: i32 = both & 255
-        k[acc + t] = s0 + w0 * low
-        k[acc + 32 + t] = s1 + w1 * low
-        k[acc + 64 + t] = s2 + w2 * low
-        k[acc + 96 + t] = s3 + w3 * low
-        k[acc + 128 + t] = s4 + w4 * low
-        k[acc + 160 + t] = s5 + w5 * low
-        k[acc + 192 + t] = s6 + w6 * low
-        k[acc + 224 + t] = s7 + w7 * low
-    for j in range(i64(1), i64(32)):
-        w0 = i32(h[weights + j])
-        w1 = i32(h[weights + 32 + j])
-        w2 = i32(h[weights + 64 + j])
-        w3 = i32(h[weights + 96 + j])
-        w4 = i32(h[weights + 128 + j])
-        w5 = i32(h[weights + 160 + j])
-        w6 = i32(h[weights + 192 + j])
-        w7 = i32(h[weights + 224 + j])
+        k[acc + t] = 0
+        k[acc + 32 + t] = 0
+        k[acc + 64 + t] = 0
+        k[acc + 96 + t] = 0
+        k[acc + 128 + t] = 0
+        k[acc + 160 + t] = 0
+        k[acc + 192 + t] = 0
+        k[acc + 224 + t] = 0
+    for j in range(i64(16)):
+        w: i64 = spread_rows + j * 256
+        y: i64 = x + j * 64
         for t in range(i64(16)):
-            low = i32(h[x + j * 16 + t]) & 255
-            k[acc + t] += w0 * low
-            k[acc + 32 + t] += w1 * low
-            k[acc + 64 + t] += w2 * low
-            k[acc + 96 + t] += w3 * low
-            k[acc + 128 + t] += w4 * low
-            k[acc + 160 + t] += w5 * low
-            k[acc + 192 + t] += w6 * low
-            k[acc + 224 + t] += w7 * low
+            a: i32 = i32(h[y + t * 2])
+            b: i32 = i32(h[y + t * 2 + 1])
+            w0: i32 = i32(h[w + t * 2])
+            v0: i32 = i32(h[w + t * 2 + 1])
+            w1: i32 = i32(h[w + 32 + t * 2])
+            v1: i32 = i32(h[w + 32 + t * 2 + 1])
+            w2: i32 = i32(h[w + 64 + t * 2])
+            v2: i32 = i32(h[w + 64 + t * 2 + 1])
+            w3: i32 = i32(h[w + 96 + t * 2])
+            v3: i32 = i32(h[w + 96 + t * 2 + 1])
+            w4: i32 = i32(h[w + 128 + t * 2])
+            v4: i32 = i32(h[w + 128 + t * 2 + 1])
+            w5: i32 = i32(h[w + 160 + t * 2])
+            v5: i32 = i32(h[w + 160 + t * 2 + 1])
+            w6: i32 = i32(h[w + 192 + t * 2])
+            v6: i32 = i32(h[w + 192 + t * 2 + 1])
+            w7: i32 = i32(h[w + 224 + t * 2])
+            v7: i32 = i32(h[w + 224 + t * 2 + 1])
+            k[acc + t] += w0 * a + v0 * b
+            k[acc + 32 + t] += w1 * a + v1 * b
+            k[acc + 64 + t] += w2 * a + v2 * b
+            k[acc + 96 + t] += w3 * a + v3 * b
+            k[acc + 128 + t] += w4 * a + v4 * b
+            k[acc + 160 + t] += w5 * a + v5 * b
+            k[acc + 192 + t] += w6 * a + v6 * b
+            k[acc + 224 + t] += w7 * a + v7 * b
 
 
 def add_scaled(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: i64) -> None:
@@ -224,38 +224,66 @@ def add_with_minimum_4(
                 f[to + t] = value + (float(k[a + 768 + t]) * d3 + f[o + 96 + t] * m3) * f[x + 96 + t]
 
 
+def multiply(
+    h: vec[i16], block: i64, stride: i64, spread_rows: i64, x: i64, size: i64, n: i64, k: vec[i32], acc: i64
+) -> None:
+    """k[acc + T * 1024 :] = 32 positions of eight rows times n tokens, in tiles of `size` entries from h[x] on."""
+    spread(h, block, stride, spread_rows)
+    for tile in range((n + 31) >> 5):
+        if n - tile * 32 <= 16:
+            dot_rows_low(h, spread_rows, x + tile * size, k, acc + tile * 1024)
+        else:
+            dot_rows(h, spread_rows, x + tile * size, k, acc + tile * 1024)
+
+
+def add_blocks(
+    k: vec[i32], acc: i64, sums: i64, f: vec[float], d: i64, blocks: i64, low: i64, count: i64, minimum: i64,
+    scale: i64, total: i64, parts: i64
+) -> None:  # fmt: skip
+    """Takes the sums of `count` blocks, 1 to 4, of one tile into its totals. parts: 1 for lanes 0 to 15 alone, or 2."""
+    m: i64 = d + blocks * 8
+    if count == 4 and minimum == 0:
+        add_scaled_4(k, acc, f, d, scale, total, parts)
+    elif count == 4:
+        widen_sums(k, sums, f, low)
+        add_with_minimum_4(k, acc, f, low, d, m, scale, total, parts)
+    else:
+        for i in range(count):
+            at: i64 = acc + i * 256
+            if minimum == 0:
+                add_scaled(k, at, f, d + i * 8, scale + i * 32, total)
+            else:
+                add_with_minimum(k, at, sums + i * 32, f, d + i * 8, m + i * 8, scale + i * 32, total)
+
+
 def eight_rows(
-    h: vec[i16], hs: i64, blocks: i64, minimum: i64, x: i64, tokens: i64, k: vec[i32], sums: i64, ks: i64,
+    h: vec[i16], hs: i64, blocks: i64, minimum: i64, x: i64, n: i64, k: vec[i32], sums: i64, ks: i64,
     f: vec[float], scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[fs + r * 32 + t] = unpacked row r times token t < tokens of the tile at h[x], f[scale], k[sums]."""
-    for t in range(i64(256)):
-        f[fs + t] = 0.0
+    """f[fs + T * 256 + r * 32 + t] = unpacked row r times token t of tile T, n <= 32 * TILES tokens in all.
+
+    The tiles lie one after another from h[x], f[scale] and k[sums].
+    """
+    tiles: i64 = (n + 31) >> 5
+    fill(f, fs, tiles * 256, 0.0)
     b: i64 = 0
     while b < blocks:
         count: i64 = blocks - b
         if count > 4:
             count = 4
         for i in range(count):
-            if tokens <= 16:
-                dot_rows_low(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
-            else:
-                dot_rows(h, hs + (b + i) * 256, x + (b + i) * 512, k, ks + 1024 + (b + i) * 8, ks + i * 256)
-        d: i64 = fs + 256 + b * 8
-        parts: i64 = (tokens + 15) >> 4
-        if count == 4 and minimum == 0:
-            add_scaled_4(k, ks, f, d, scale + b * 32, fs, parts)
-        elif count == 4:
-            widen_sums(k, sums + b * 32, f, fs + 256 + blocks * 16)
-            add_with_minimum_4(k, ks, f, fs + 256 + blocks * 16, d, d + blocks * 8, scale + b * 32, fs, parts)
-        else:
-            for i in range(count):
-                at: i64 = scale + (b + i) * 32
-                if minimum == 0:
-                    add_scaled(k, ks + i * 256, f, d + i * 8, at, fs)
-                else:
-                    m: i64 = d + (blocks + i) * 8
-                    add_with_minimum(k, ks + i * 256, sums + (b + i) * 32, f, d + i * 8, m, at, fs)
+            multiply(
+                h, hs + (b + i) * 256, 32, hs + blocks * 256, x + (b + i) * 1024, blocks * 1024, n, k, ks + i * 256
+            )
+        for tile in range(tiles):
+            at: i64 = (tile * blocks + b) * 32
+            parts: i64 = 2
+            if n - tile * 32 <= 16:
+                parts = 1
+            add_blocks(
+                k, ks + tile * 1024, sums + at, f, fs + FACTORS + b * 8, blocks, fs + FACTORS + blocks * 16, count,
+                minimum, scale + at, fs + tile * 256, parts
+            )  # fmt: skip
         b += 4
 
 

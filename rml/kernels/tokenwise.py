@@ -66,7 +66,7 @@ def round_inputs(
             tokens: i64 = last - t
             if tokens > TILE:
                 tokens = TILE
-            to: i64 = steps[p + 4] + t // TILE * quantize.tile_size(cols, group)
+            to: i64 = steps[p + 4] + t // TILE * quantize.tile_size(cols)
             quantize.quantize_tile(
                 f, fb, fi, x + t * cols, cols, tokens, cols, group, h, to,
                 k, steps[p + 6] + t * parts, steps[p + 5] + t * groups, hs, scratch,
