@@ -49,23 +49,8 @@ def dot_rows(h: vec[i16], spread_rows: i64, x: i64, k: vec[i32], acc: i64) -> No
     h[x + 64 p + 2 t], h[x + 64 p + 2 t + 1] = positions 2 p and 2 p + 1 of token t. That all weights are read before
     the first sum is what makes the compiler see pairs.
     """
-    for t in range(i64(16)):
-        k[acc + t] = 0
-        k[acc + 16 + t] = 0
-        k[acc + 32 + t] = 0
-        k[acc + 48 + t] = 0
-        k[acc + 64 + t] = 0
-        k[acc + 80 + t] = 0
-        k[acc + 96 + t] = 0
-        k[acc + 112 + t] = 0
-        k[acc + 128 + t] = 0
-        k[acc + 144 + t] = 0
-        k[acc + 160 + t] = 0
-        k[acc + 176 + t] = 0
-        k[acc + 192 + t] = 0
-        k[acc + 208 + t] = 0
-        k[acc + 224 + t] = 0
-        k[acc + 240 + t] = 0
+    for e in range(i64(256)):
+        k[acc + e] = 0
     for j in range(i64(16)):
         w: i64 = spread_rows + j * 256
         y: i64 = x + j * 64
@@ -109,16 +94,9 @@ def dot_rows(h: vec[i16], spread_rows: i64, x: i64, k: vec[i32], acc: i64) -> No
 
 
 def dot_rows_low(h: vec[i16], spread_rows: i64, x: i64, k: vec[i32], acc: i64) -> None:
-    """dot_rows for lanes 0 to 15 alone; what the others hold is never stored."""
-    for t in range(i64(16)):
-        k[acc + t] = 0
-        k[acc + 32 + t] = 0
-        k[acc + 64 + t] = 0
-        k[acc + 96 + t] = 0
-        k[acc + 128 + t] = 0
-        k[acc + 160 + t] = 0
-        k[acc + 192 + t] = 0
-        k[acc + 224 + t] = 0
+    """dot_rows for lanes 0 to 15 alone; the others become 0."""
+    for e in range(i64(256)):
+        k[acc + e] = 0
     for j in range(i64(16)):
         w: i64 = spread_rows + j * 256
         y: i64 = x + j * 64
