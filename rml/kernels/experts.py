@@ -62,24 +62,9 @@ def up_rows(
                 if ids[chosen + item] == e:
                     y: i64 = steps[p + 10] + item * steps[p + 3]
                     one_row(
-                        steps,
-                        p,
-                        ids[steps[p + 2] + e],
-                        r,
-                        end,
-                        item // slots,
-                        y,
-                        rank,
-                        control,
-                        w,
-                        wb,
-                        f,
-                        fi,
-                        h,
-                        hu,
-                        k,
-                        kb,
-                    )
+                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control,
+                        w, wb, f, fi, h, hu, k, kb,
+                    )  # fmt: skip
             r = end
 
 
@@ -100,24 +85,9 @@ def down_rows(
             for item in range(n * slots):
                 if ids[chosen + item] == e:
                     one_row(
-                        steps,
-                        p,
-                        ids[steps[p + 2] + e],
-                        r,
-                        end,
-                        item,
-                        out - r,
-                        rank,
-                        control,
-                        w,
-                        wb,
-                        f,
-                        fi,
-                        h,
-                        hu,
-                        k,
-                        kb,
-                    )
+                        steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control,
+                        w, wb, f, fi, h, hu, k, kb,
+                    )  # fmt: skip
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]
                     weighted_add(f, y + r, out, end - r, f[steps[p + 14] + item])
             r = end
