@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -40,13 +40,25 @@ class Block(NamedTuple):
     last: int
 
 
-def cut(product: LongProduct, ranks: int) -> Iterator[Block]:
-    """Blocks of nearly equal size, a multiple of `ranks` of them where there are rows enough."""
-    matrix = product.matrix
+def block_rows(matrix: Matrix, ranks: int) -> int:
+    """Rows of a block: all nearly equal, and a multiple of `ranks` of them where there are rows enough."""
     count = ranks * -(-matrix.rows * matrix.cols // (ranks * BLOCK_WEIGHTS))
-    rows = -(-matrix.rows // (count * ROWS_OF_EIGHT)) * ROWS_OF_EIGHT
-    for first in range(0, matrix.rows, rows):
-        yield Block(product, first, min(first + rows, matrix.rows))
+    return -(-matrix.rows // (count * ROWS_OF_EIGHT)) * ROWS_OF_EIGHT
+
+
+def cut(product: LongProduct, ranks: int) -> Iterator[Block]:
+    """The blocks of a product."""
+    rows = block_rows(product.matrix, ranks)
+    for first in range(0, product.matrix.rows, rows):
+        yield Block(product, first, min(first + rows, product.matrix.rows))
+
+
+def room(matrices: Iterable[Matrix], ranks: int, tokens: int) -> int:
+    """Bytes that the threads' workspaces may grow to: the largest block of weights and the largest of products."""
+    blocks = [(block_rows(matrix, ranks), matrix.cols) for matrix in matrices]
+    weights = max(rows * cols for rows, cols in blocks)
+    products = tokens * max(rows for rows, _ in blocks)
+    return ranks * (8 * weights + 8 * products + 4 * PIECE_WEIGHTS)
 
 
 class Workspace(threading.local):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rml.decoder import CALL_TOKENS, ForwardPass, call_tokens, scratch_sizes
+from rml.blas import room
+from rml.decoder import BLAS_TOKENS, ForwardPass, call_tokens, scratch_sizes
 from rml.kv_cache import DTYPES, PAGE_SIZE, bytes_per_token
 from rml.layers import Weights, load_weights
 from rml.weight_source import WeightSource
@@ -36,21 +37,27 @@ class Memory:
 
 
 def estimate(
-    source: WeightSource, threads: int, tokens: int = CALL_TOKENS, exact: bool = False, weights: Weights | None = None
+    source: WeightSource, threads: int, tokens: int | None = None, exact: bool = False, weights: Weights | None = None
 ) -> Memory:
-    """The memory of a model loaded with so many threads, for calls of up to `tokens` tokens (longer ones are cut)."""
+    """The memory of a model loaded with so many threads, for calls of up to `tokens` tokens.
+
+    None: for calls of any length, which are cut into pieces.
+    """
     config = source.config
     weights = weights or load_weights(source)
     own = {id(tensor.file) for tensor in source.tensors.values()}
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
-    at_once = min(tokens, call_tokens(uses_blas=weights.all_float()))
-    run = ForwardPass(config, weights, lambda file, offset: offset, at_once, 1, exact)
+    floats = weights.all_float()
+    longest = call_tokens(uses_blas=floats)
+    tokens = min(tokens or longest, longest)
+    run = ForwardPass(config, weights, lambda file, offset: offset, tokens, 1, exact)
+    blas = room(weights.matrices(), threads, tokens) if floats and tokens >= BLAS_TOKENS else 0
     scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(
         weights=sum(tensor.nbytes for tensor in source.tensors.values()),
         copies=8 * vectors + sum(file.size for file in weights.files() if id(file) not in own),
-        workspace=sum(count * ARENA_BYTES[name] for name, count in entries.items()),
+        workspace=blas + sum(count * ARENA_BYTES[name] for name, count in entries.items()),
         logits=8 * config.vocab_size,
         cache={dtype: bytes_per_token(config, dtype) for dtype in DTYPES},
         tokens=tokens,

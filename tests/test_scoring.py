@@ -57,3 +57,13 @@ def test_the_workspace_is_estimated_within_five_percent(path: str, dot: str) -> 
     memory = estimate(model.weights, 2, tokens=5, exact=dot == "exact")
     assert abs(memory.workspace - used) < 0.05 * used
     assert memory.cache_bytes("f32", 40) == cache.arena.nbytes
+
+
+def test_the_workspace_of_long_float_products_is_in_the_estimate() -> None:
+    model = rml.load(FIXTURES / "llama/model.gguf", threads=2)
+    model.forward([1] * 64, model.new_cache(64))
+    engine, space = model.engine, model.blas.space  # of this thread; the other one's may be smaller or as large
+    arenas = sum(array.nbytes for array in (engine.f, engine.h, engine.k, engine.ids, engine.program))
+    used = arenas + space.wide.nbytes + space.product.nbytes + space.words.nbytes
+    estimated = estimate(model.weights, 2, tokens=64).workspace
+    assert used <= estimated <= 1.05 * (used + space.wide.nbytes + space.product.nbytes + space.words.nbytes)
