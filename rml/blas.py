@@ -20,7 +20,7 @@ from rml.weight_source import Matrix
 
 BLOCK_WEIGHTS = 1 << 20  # weights widened at once, at most: 8 MB of float64; BLAS is at its best with many rows
 PIECE_WEIGHTS = 1 << 16  # bf16 weights shifted at once: 256 KB, which stay near until they are widened
-ROWS_OF_EIGHT = 8  # a block's rows are a multiple of what BLAS multiplies side by side
+ROW_MULTIPLE = 8  # a block's rows are a multiple of what BLAS multiplies side by side
 
 
 class LongProduct(NamedTuple):
@@ -43,7 +43,7 @@ class Block(NamedTuple):
 def block_rows(matrix: Matrix, ranks: int) -> int:
     """Rows of a block: all nearly equal, and a multiple of `ranks` of them where there are rows enough."""
     count = ranks * -(-matrix.rows * matrix.cols // (ranks * BLOCK_WEIGHTS))
-    return -(-matrix.rows // (count * ROWS_OF_EIGHT)) * ROWS_OF_EIGHT
+    return -(-matrix.rows // (count * ROW_MULTIPLE)) * ROW_MULTIPLE
 
 
 def cut(product: LongProduct, ranks: int) -> Iterator[Block]:

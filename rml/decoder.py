@@ -215,12 +215,12 @@ def call_tokens(uses_blas: bool) -> int:
 
 
 def long_products(run: ForwardPass, first: int, last: int, tapped: bool) -> list[list[Product]]:
-    """Products of float matrices in steps [first, last), those of one input together, unless a tap may come between."""
+    """Products in steps [first, last) of a float model, those of one input together unless a tap may come between."""
     # the last token's own head is no long product, and must run in one piece with the step that picks the token
     alone = range(run.body_end, run.last_end)
     groups: list[list[Product]] = []
     for p in run.steps.products:
-        if p.matrix.format.is_float and p.step not in alone and first <= p.step < last:
+        if p.step not in alone and first <= p.step < last:
             before = groups[-1][-1] if groups else p
             if before.step + 1 == p.step and before.x == p.x and not tapped:
                 groups[-1].append(p)
@@ -351,9 +351,10 @@ class DecoderLM:
         stops: list[tuple[int, Tap | list[Product]]] = []
         if taps is not None:
             stops += [(tap.step, tap) for tap in run.steps.taps if first < tap.step <= last]
-        if n >= BLAS_TOKENS and self.uses_blas:
+        blas = self.uses_blas and n >= BLAS_TOKENS
+        if blas:
             stops += [(group[0].step, group) for group in long_products(run, first, last, taps is not None)]
-        self.engine.patience = SPIN_SECONDS if taps is not None or not stops else 0.0
+        self.engine.patience = 0.0 if blas else SPIN_SECONDS
         for step, stop in sorted(stops, key=lambda item: item[0]):
             if step > first:
                 self.engine.run(first, step, n, position)

@@ -13,7 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
 from rml.kernels.norms import fill
-from rml.kernels.tile import FACTORS, TILES, multiply
+from rml.kernels.tile import FACTORS, TILES, add_scaled, multiply
 
 
 def minimum_sums(h: vec[i16], mins: i64, k: vec[i32], sums: i64, out: i64) -> None:
@@ -42,13 +42,6 @@ def minimum_sums(h: vec[i16], mins: i64, k: vec[i32], sums: i64, out: i64) -> No
         k[out + t] = value
 
 
-def add_scaled(k: vec[i32], acc: i64, f: vec[float], d: i64, scale: i64, total: i64) -> None:
-    """f[total + t] += k[acc + t] * f[d] * f[scale + t]."""
-    factor: float = f[d]
-    for t in range(i64(32)):
-        f[total + t] += float(k[acc + t]) * factor * f[scale + t]
-
-
 def add_with_minimum(
     k: vec[i32], acc: i64, minimum: i64, f: vec[float], d: i64, m: i64, scale: i64, total: i64
 ) -> None:
@@ -70,12 +63,12 @@ def add_block(
     f: vec[float], d: i64, m: i64, scale: i64, total: i64
 ) -> None:  # fmt: skip
     """Takes the sums of one block of one tile into its totals."""
+    if minimum == 0:
+        add_scaled(k, acc, f, d, scale, total)
+        return
     for r in range(rows):
-        if minimum == 0:
-            add_scaled(k, acc + r * 32, f, d + r, scale, total + r * 32)
-        else:
-            minimum_sums(h, mins + r * 16, k, sums, scratch)
-            add_with_minimum(k, acc + r * 32, scratch, f, d + r, m + r, scale, total + r * 32)
+        minimum_sums(h, mins + r * 16, k, sums, scratch)
+        add_with_minimum(k, acc + r * 32, scratch, f, d + r, m + r, scale, total + r * 32)
 
 
 def eight_rows_k(
@@ -87,15 +80,15 @@ def eight_rows_k(
     mins: i64 = hs + blocks * 2048
     fill(f, fs, tiles * 256, 0.0)
     for b in range(blocks):
-        for part in range(i64(8)):
-            i: i64 = part & 3
-            multiply(
-                h, hs + b * 2048 + part * 32, 256, mins + blocks * 128, x + b * 8192 + part * 1024, blocks * 8192, n,
-                k, ks + i * 256,
-            )  # fmt: skip
-            if i == 3:
-                for tile in range(tiles):
-                    add_parts(k, ks + tile * 1024, ks + TILES * 1024 + tile * 256, part >> 2)
+        for half in range(i64(2)):
+            for i in range(i64(4)):
+                part: i64 = half * 4 + i
+                multiply(
+                    h, hs + b * 2048 + part * 32, 256, mins + blocks * 128, x + b * 8192 + part * 1024, blocks * 8192,
+                    n, k, ks + i * 256,
+                )  # fmt: skip
+            for tile in range(tiles):
+                add_parts(k, ks + tile * 1024, ks + TILES * 1024 + tile * 256, half)
         d: i64 = fs + FACTORS + b * 8
         for tile in range(tiles):
             add_block(

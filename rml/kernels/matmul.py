@@ -215,10 +215,10 @@ def tile(
                     h, hs, groups, rows, minimum, hx + t * cols, tokens, k, sums + t * groups * 16, ks,
                     f, scale + t * groups, fs
                 )  # fmt: skip
-            for tile in range((tokens + 31) >> 5):
-                left: i64 = tokens - tile * 32
+            for i in range((tokens + 31) >> 5):
+                left: i64 = tokens - i * 32
                 if left > 32:
                     left = 32
-                store_rows(f, fs + tile * 256, rows, left, y + (t + tile * 32) * ystride + r, ystride, accumulate)
+                store_rows(f, fs + i * 256, rows, left, y + (t + i * 32) * ystride + r, ystride, accumulate)
             t += TILES * 32
         r += 8
