@@ -55,4 +55,4 @@ HEAD_DIM: Final = 21
 CONTROL: Final = 32
 
 TILE: Final = 32  # tokens in lanes
-FEW: Final = 8  # below this many tokens, products go token by token
+FEW: Final = 10  # below this many tokens, products go token by token: a tile costs as much with 8 as with 16
