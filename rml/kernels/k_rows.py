@@ -71,10 +71,10 @@ def factor_at(kind: i64) -> i64:
 
 
 def has_minimum(kind: i64) -> i64:
-    """1 for the types with a minimum beside the scale."""
-    if kind == 11 or kind == 14:
-        return i64(0)
-    return i64(1)
+    """1 for the types with a minimum beside the scale, whatever their blocks: Q4_1, Q5_1, Q2_K, Q4_K, Q5_K."""
+    if kind == 3 or kind == 7 or kind == 10 or kind == 12 or kind == 13:
+        return i64(1)
+    return i64(0)
 
 
 def sums_k(

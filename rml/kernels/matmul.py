@@ -26,7 +26,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.dense import dot, matvec_float, put, widen_float
-from rml.kernels.k_rows import unpack_k, widen_k
+from rml.kernels.k_rows import has_minimum, unpack_k, widen_k
 from rml.kernels.k_tile import eight_rows_k
 from rml.kernels.q4 import unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
 from rml.kernels.q5 import unpack_q5_0, unpack_q5_1, widen_q5
@@ -169,13 +169,6 @@ def unpack_row(
         blocks: i64 = cols >> 8
         mins: i64 = hs + blocks * 2048 + r * 16
         unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, f, d, d + blocks * 8)
-
-
-def has_minimum(kind: i64) -> i64:
-    """1 for the types with a minimum beside the scale: Q4_1, Q5_1, Q2_K, Q4_K, Q5_K."""
-    if kind == 3 or kind == 7 or kind == 10 or kind == 12 or kind == 13:
-        return i64(1)
-    return i64(0)
 
 
 def tile(

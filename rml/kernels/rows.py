@@ -169,7 +169,7 @@ def totals_of_rows(
     m: i64 = d + blocks * 8
     if kind == 3 or kind == 7:
         totals_minimum(k, x, blocks, f, offsets, d, m, scale, out)
-    elif kind >= 10 and has_minimum(kind) != 0:
+    elif has_minimum(kind) != 0:
         totals_minima(k, x, x + blocks * 8, blocks, f, d, m, scale, out)
     else:
         totals(k, x, blocks, f, offsets, d, scale, out)
