@@ -115,6 +115,7 @@ def memory_table(memory: Mapping[str, Any]) -> str:
     """Memory by purpose."""
     rows = [
         ("weights", size_text(memory["weights"]), "mapped from the file, shared, resident when touched"),
+        ("panels", size_text(memory["panels"]), "quantised matrices, rewritten for int8 products"),
         ("copies", size_text(memory["copies"]), "norms, biases, unaligned tensors"),
         ("workspace", size_text(memory["workspace"]), f"activations, constants, scratch; threads: {memory['threads']}"),
         ("logits", size_text(memory["logits"]), "one position, float64"),

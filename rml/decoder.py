@@ -25,12 +25,12 @@ from rml.blas import BlasProducts, LongProduct
 from rml.config import ModelConfig
 from rml.engine import SPIN_SECONDS, Engine
 from rml.errors import InvalidArgument
-from rml.kernels import attend, cache_rows, matmul
+from rml.kernels import attend, cache_rows, experts, matmul
 from rml.kernels.opcodes import GELU_TANH, SILU
 from rml.kv_cache import CacheType, KvCache
 from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
+from rml.panels import for_products
 from rml.rope import Rope
-from rml.slow_types import without_slow_types
 from rml.steps import Address, Product, Steps, Tap
 from rml.threads import choose_ranks
 from rml.weight_source import WeightSource
@@ -58,7 +58,7 @@ class ForwardPass:
         k = c.experts_per_token
         ffn_width = k * c.expert_size if c.num_experts else c.intermediate_size
         self.widest = max(c.hidden_size, c.q_size, ffn_width)
-        s = self.steps = Steps(address, tokens, exact, self.widest, has_experts=bool(c.num_experts))
+        s = self.steps = Steps(address, tokens, exact, self.widest, weights.wide_factors)
         self.tokens = s.ids.take(tokens)
         self.x = s.region(c.hidden_size)
         self.normed = s.region(c.hidden_size)
@@ -156,12 +156,12 @@ class ForwardPass:
         s.route(self.scores, self.chosen, self.expert_weights, c.normalize_expert_weights)
         s.tap(f"blk.{index}.router_probs", self.scores)
         s.tap(f"blk.{index}.router_choice", Region(self.chosen, k), in_ids=True)
-        s.prepare(self.normed, (ffn.gate, ffn.up), vectors=True)
+        s.prepare(self.normed, (ffn.gate, ffn.up))
         s.experts_up(ffn.gate, self.normed, self.gate, k, self.chosen)
         s.experts_up(ffn.up, self.normed, self.up, k, self.chosen)
         s.glu(self.gate, self.up, self.activation, items=k)
         s.barrier()
-        s.prepare(self.gate, (ffn.down,), items=k, vectors=True)
+        s.prepare(self.gate, (ffn.down,), items=k)
         if not self.adds:
             s.fill(self.branch)
         s.experts_down(ffn.down, self.gate, self.branch, k, self.chosen, self.expert_weights)
@@ -204,7 +204,7 @@ class ForwardPass:
 
 def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
     """Entries of f, h and k that one rank's scratch needs, for the most demanding step."""
-    products = matmul.scratch_f(widest) + 64
+    products = matmul.scratch_f(widest) + experts.ROWS
     attention = max(attend.attend_scratch(c.num_heads, c.head_dim), cache_rows.STORE_SCRATCH + c.kv_size)
     return max(products, attention, 2048), matmul.scratch_h(widest), matmul.scratch_k(widest)
 
@@ -244,12 +244,12 @@ class DecoderLM:
         self.weights = source
         self.config = source.config
         self.dot = dot or "int8"
-        self.deterministic = deterministic
-        self.layers = without_slow_types(load_weights(source))
+        self.deterministic, ranks = deterministic, choose_ranks(threads)
+        self.layers = for_products(load_weights(source), ranks, exact=dot == "exact")
         self.ropes = [Rope(self.config, self.layers.rope_freqs)]
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
-        self.engine = Engine(self.layers.files(), choose_ranks(threads))
+        self.engine = Engine(self.layers.files(), ranks)
         weakref.finalize(self, self.engine.close).atexit = False  # the workers end with the model
         # one quantised matrix is enough: int8 products promise the same bits for every cut of a prompt, unasked
         self.uses_blas = not deterministic and self.layers.all_float()
@@ -393,8 +393,8 @@ class DecoderLM:
         if run is None or run.capacity < tokens or run.logit_capacity < logit_tokens or run.tapped != tapped:
             if run is not None:
                 tokens, logit_tokens = max(tokens, run.capacity), max(logit_tokens, run.logit_capacity)
-            exact = self.dot == "exact"
-            run = ForwardPass(self.config, self.layers, self.engine.address, tokens, logit_tokens, exact, tapped)
+            address, exact = self.engine.address, self.dot == "exact"
+            run = ForwardPass(self.config, self.layers, address, tokens, logit_tokens, exact, tapped)
             self.engine.install(run.steps, scratch_sizes(self.config, run.widest))
             self.passes = run
         return run

@@ -65,6 +65,7 @@ class Engine:
         control = self.control
         for word, base, stride in zip((op.SCRATCH, op.HSCRATCH, op.KSCRATCH), bases, strides, strict=True):
             control[word], control[word + 1] = base, stride
+        control[op.SHARE] = steps.share
         self.cache: KvCache | None = None
         self._new_generation()
 

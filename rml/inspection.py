@@ -111,6 +111,7 @@ def memory_report(memory: Memory, context: int) -> dict[str, Any]:
     """Bytes by purpose, and the cache for `context` positions in each dtype."""
     return {
         "weights": memory.weights,
+        "panels": memory.panels,
         "copies": memory.copies,
         "workspace": memory.workspace,
         "logits": memory.logits,

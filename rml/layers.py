@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from rml.arenas import Floats
 from rml.config import ModelConfig
@@ -59,10 +59,10 @@ class Weights:
     final_norm: Floats  # (H,)
     head: Matrix  # [V, H], the embedding when tied
     rope_freqs: Floats | None  # (D/2,) divisors of the rotary frequencies
+    wide_factors: bool = False  # of panels: as in the file, because some are too large for the other way (pack.py)
 
-    def matrices(self) -> Iterator[Matrix]:
-        """Every matrix, experts one by one."""
-        yield from (self.embedding, self.head)
+    def products(self) -> Iterator[Matrix]:
+        """Every matrix that is multiplied, experts one by one."""
         for layer in self.layers:
             yield from (layer.q, layer.k, layer.v, layer.output)
             if isinstance(layer.ffn, DenseFfn):
@@ -71,6 +71,27 @@ class Weights:
                 yield layer.ffn.router
                 for experts in (layer.ffn.gate, layer.ffn.up, layer.ffn.down):
                     yield from experts
+        yield self.head
+
+    def matrices(self) -> Iterator[Matrix]:
+        """Every matrix, experts one by one."""
+        yield self.embedding
+        yield from self.products()
+
+    def map_products(self, matrix: Callable[[Matrix], Matrix], experts: Callable[[Experts], Experts]) -> Weights:
+        """The same weights, every matrix that is multiplied replaced by what these functions make of it."""
+
+        def layer_of(layer: Layer) -> Layer:
+            f = layer.ffn
+            ffn: DenseFfn | MoeFfn
+            if isinstance(f, DenseFfn):
+                ffn = DenseFfn(matrix(f.gate), matrix(f.up), matrix(f.down))
+            else:
+                ffn = MoeFfn(matrix(f.router), experts(f.gate), experts(f.up), experts(f.down))
+            q, k, v, output = matrix(layer.q), matrix(layer.k), matrix(layer.v), matrix(layer.output)
+            return replace(layer, q=q, k=k, v=v, output=output, ffn=ffn)
+
+        return replace(self, head=matrix(self.head), layers=tuple(map(layer_of, self.layers)))
 
     def all_float(self) -> bool:
         """Whether every matrix is F32, F16 or BF16."""

@@ -25,11 +25,19 @@ class MappedFile:
 
     path: Path
     data: Bytes
+    mapping: mmap.mmap | None = None  # None: `data` is memory of its own
 
     @property
     def size(self) -> int:
         """Bytes in the file."""
         return len(self.data)
+
+    def give_back(self, offset: int, nbytes: int) -> None:
+        """Bytes that will hardly be read again need not stay resident; what is read again comes from the file."""
+        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        count = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if self.mapping is not None and count > 0:
+            self.mapping.madvise(mmap.MADV_DONTNEED, first, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +65,7 @@ def map_file(path: Path) -> MappedFile:
         if not os.fstat(file.fileno()).st_size:
             raise BadFile(f"{path}: the file is empty; fetch it again")
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return MappedFile(path, np.frombuffer(mapping, np.uint8))
+    return MappedFile(path, np.frombuffer(mapping, np.uint8), mapping)
 
 
 _SIGNATURES = (

@@ -8,6 +8,7 @@ from rml.blas import room
 from rml.decoder import BLAS_TOKENS, ForwardPass, call_tokens, scratch_sizes
 from rml.kv_cache import DTYPES, PAGE_SIZE, bytes_per_token
 from rml.layers import Weights, load_weights
+from rml.panels import is_packed, panel_bytes
 from rml.weight_source import WeightSource
 
 ARENA_BYTES = {"f": 8, "h": 2, "k": 4, "ids": 8}  # arena -> bytes of an entry (rml/arenas.py)
@@ -17,13 +18,16 @@ ARENA_BYTES = {"f": 8, "h": 2, "k": 4, "ids": 8}  # arena -> bytes of an entry (
 class Memory:
     """Bytes, by what they are for.
 
-    weights: stored tensors, mapped from the file: resident once touched, shared between processes, given back under
-        pressure. copies: tensors that are copied (norms and biases as float64, tensors the file does not align).
+    weights: stored tensors that are used as they lie in the file, mapped: resident once touched, shared between
+        processes, given back under pressure. panels: quantised matrices, rewritten for int8 products; their tensors are
+        read once, a piece at a time. copies: tensors that are copied (norms and biases as float64, tensors the file
+        does not align).
         workspace: activations, constants and every rank's scratch, for calls of up to `tokens` tokens. logits: what
         `forward` returns for the last token. cache: one position's keys and values, by cache dtype.
     """
 
     weights: int
+    panels: int
     copies: int
     workspace: int
     logits: int
@@ -45,6 +49,8 @@ def estimate(
     """
     config = source.config
     weights = weights or load_weights(source)
+    packed = [] if exact else [matrix for matrix in weights.products() if is_packed(matrix)]
+    tied = config.tied_head and any(matrix is weights.head for matrix in packed)
     own = {id(tensor.file) for tensor in source.tensors.values()}
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
     floats = weights.all_float()
@@ -55,7 +61,10 @@ def estimate(
     scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(
-        weights=sum(tensor.nbytes for tensor in source.tensors.values()),
+        weights=sum(tensor.nbytes for tensor in source.tensors.values())
+        - sum(matrix.nbytes for matrix in packed)
+        + tied * weights.embedding.nbytes,
+        panels=sum(map(panel_bytes, packed)),
         copies=8 * vectors + sum(file.size for file in weights.files() if id(file) not in own),
         workspace=blas + sum(count * ARENA_BYTES[name] for name, count in entries.items()),
         logits=8 * config.vocab_size,

@@ -12,7 +12,7 @@ import numpy as np
 
 from rml.errors import LoadWarning
 from rml.formats import F32
-from rml.layers import DenseFfn, Layer, MoeFfn, Weights
+from rml.layers import Weights
 from rml.mapped_file import MappedFile
 from rml.weight_source import Experts, Matrix
 
@@ -22,18 +22,8 @@ ROWS_AT_ONCE = 256
 def without_slow_types(weights: Weights) -> Weights:
     """The same weights, every matrix of a type that kernels can multiply."""
     embedding = _matrix(weights.embedding)
-    head = embedding if weights.head is weights.embedding else _matrix(weights.head)
-    return replace(weights, embedding=embedding, head=head, layers=tuple(map(_layer, weights.layers)))
-
-
-def _layer(layer: Layer) -> Layer:
-    q, k, v, output, f = _matrix(layer.q), _matrix(layer.k), _matrix(layer.v), _matrix(layer.output), layer.ffn
-    ffn: DenseFfn | MoeFfn
-    if isinstance(f, DenseFfn):
-        ffn = DenseFfn(_matrix(f.gate), _matrix(f.up), _matrix(f.down))
-    else:
-        ffn = MoeFfn(_matrix(f.router), _experts(f.gate), _experts(f.up), _experts(f.down))
-    return replace(layer, q=q, k=k, v=v, output=output, ffn=ffn)
+    head = embedding if weights.head is weights.embedding else weights.head
+    return replace(weights, embedding=embedding, head=head).map_products(_matrix, _experts)
 
 
 def _matrix(matrix: Matrix) -> Matrix:

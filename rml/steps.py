@@ -14,6 +14,7 @@ import numpy as np
 from rml.arenas import Constants, Floats, Ints, Plan, Region, f16_table
 from rml.formats import StoredType
 from rml.kernels import opcodes as op
+from rml.kernels.pack import PANEL
 from rml.weight_source import Experts, MappedFile, Matrix
 
 Address = Callable[[MappedFile, int], int]  # a file's byte offset -> the offset in the kernels' weight memory
@@ -53,13 +54,14 @@ class Steps:
     """The program under construction, for calls of up to `tokens` tokens.
 
     address: where a file's bytes lie in the kernels' weight memory. exact: stored weights times float64 activations for
-    every type; otherwise quantised weights meet int8 activations. widest: the most values of one token that one
-    product's input can have. has_experts: some steps want every token's int8 values as a vector of its own.
+    every type; otherwise quantised weights, in panels, meet int8 activations. widest: the most values of one token that
+    one product's input can have. wide: Weights.wide_factors.
     """
 
-    def __init__(self, address: Address, tokens: int, exact: bool, widest: int, has_experts: bool) -> None:
+    def __init__(self, address: Address, tokens: int, exact: bool, widest: int, wide: bool) -> None:
         self.address, self.tokens, self.exact = address, tokens, exact
-        self.widest, self.has_experts = widest, has_experts
+        self.widest, self.wide = widest, wide
+        self.share = 8  # rows that are not divided among ranks: a cache line of outputs, or a panel if there is one
         self.f, self.h, self.k, self.ids = Plan(), Plan(), Plan(), Plan()
         self.floats, self.integers = Constants(self.f), Constants(self.ids)
         self.floats.vector(f16_table())  # at 0, where the kernels look f16 factors up
@@ -77,19 +79,20 @@ class Steps:
     def _input(self, group: int) -> Input:
         """The int8 input area of an activation group; every region is rounded into the same area, one after another."""
         if group not in self.inputs:
-            lanes = self.widest * -(-self.tokens // op.TILE) * op.TILE
-            vectors = 2 * self.widest * (self.tokens if self.has_experts else op.FEW)
-            self.inputs[group] = Input(
-                self.h.take(max(vectors, lanes)), self.f.take(lanes // group), self.k.take(lanes // 16)
-            )
+            values = self.widest * self.tokens
+            h, scales, sums = self.h.take(values // 2), self.f.take(values // group), self.k.take(values // 16)
+            self.inputs[group] = Input(h, scales, sums)
         return self.inputs[group]
 
     def _emit(self, opcode: int, *operands: int | bool) -> None:
         self.records.append([opcode, *map(int, operands), *([0] * (op.WIDTH - 1 - len(operands)))])
 
-    def is_int8(self, stored: StoredType) -> bool:
-        """Whether weights of this type meet int8 activations."""
-        return bool(stored.activation_group) and not self.exact
+    def int8(self, stored: StoredType) -> int:
+        """0: products with this type take float64 activations; 1: int8 ones; 2: the same, factors in f16 (pack.py)."""
+        if self.exact or not stored.activation_group:
+            return 0
+        self.share = PANEL
+        return 2 if self.wide else 1
 
     # --------------------------------------------------------------------------------------------- structure
 
@@ -118,15 +121,15 @@ class Steps:
             op.NORM, x.offset, self.floats.vector(weight), out.offset, x.width // items, self.floats.number(eps), items
         )
 
-    def prepare(self, x: Region, matrices: Iterable[Matrix | Experts], items: int = 1, vectors: bool = False) -> None:
+    def prepare(self, x: Region, matrices: Iterable[Matrix | Experts], items: int = 1) -> None:
         """Rounds x to int8 in every way in which these matrices want it, then a barrier: x is ready for products.
 
-        items: rows per token (chosen experts). vectors: never in tiles (tokens go to experts one by one).
+        items: rows per token (chosen experts).
         """
-        groups = {m.format.activation_group for m in matrices if self.is_int8(m.format)}
+        groups = {m.format.activation_group for m in matrices if self.int8(m.format)}
         for group in sorted(groups):
             a, cols = self._input(group), x.width // items
-            self._emit(op.QUANTIZE, x.offset, cols, group, a.h, a.scales, a.sums, items, vectors)
+            self._emit(op.QUANTIZE, x.offset, cols, group, a.h, a.scales, a.sums, items)
         self.barrier()
 
     def rope(self, x: Region, head_dim: int, table: Region, interleaved: bool) -> None:
@@ -151,14 +154,14 @@ class Steps:
         a = self._operands(matrix.format)
         start = self.address(matrix.file, matrix.offset)
         self._emit(
-            op.MATMUL, matrix.format.id, start, matrix.rows, matrix.cols, self.is_int8(matrix.format),
+            op.MATMUL, matrix.format.id, start, matrix.rows, matrix.cols, self.int8(matrix.format),
             x.offset, a.h, a.scales, a.sums, y.offset, y.width, accumulate,
         )  # fmt: skip
         if bias is not None:
             self._emit(op.BIAS, y.offset, self.floats.vector(bias), matrix.rows, y.width)
 
     def _operands(self, stored: StoredType) -> Input:
-        return self._input(stored.activation_group) if self.is_int8(stored) else Input(0, 0, 0)
+        return self._input(stored.activation_group) if self.int8(stored) else Input(0, 0, 0)
 
     def glu(self, gate: Region, up: Region, activation: int, items: int = 1) -> None:
         """gate = act(gate) * up, on the rows this rank has just computed: no barrier before it."""
@@ -198,7 +201,7 @@ class Steps:
         a = self._operands(experts.format)
         self._emit(
             op.EXPERTS_UP, experts.format.id, self._table(experts), experts.rows, experts.cols,
-            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
+            self.int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
         )  # fmt: skip
 
     def experts_down(self, experts: Experts, x: Region, y: Region, k: int, chosen: int, weights: Region) -> None:
@@ -206,7 +209,7 @@ class Steps:
         a = self._operands(experts.format)
         self._emit(
             op.EXPERTS_DOWN, experts.format.id, self._table(experts), experts.rows, experts.cols,
-            self.is_int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
+            self.int8(experts.format), x.offset, a.h, a.scales, a.sums, y.offset, k, chosen, len(experts),
             weights.offset,
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ ORDER = [
     ["rope", "kv_cache"],
     ["attention", "moe", "layers", "steps", "threads"],
     ["engine", "blas", "slow_types"],
+    ["panels"],
     ["decoder"],
     ["chat_worker"],
     ["chat", "memory"],

@@ -55,7 +55,7 @@ def test_a_small_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_kernel_with_other_bits_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_benchmark, "CACHED", 1 << 14)
     monkeypatch.setattr(kernel_benchmark, "COLS", 256)
-    found = kernel_benchmark.contenders("Q8_0", "tile", "cache", 1 << 14, 8)
+    found = kernel_benchmark.contenders("Q8_0", "int8", "cache", 1 << 14, 8)
     assert [c.wrong for c in found] == ["", ""]
     monkeypatch.setattr(kernel_benchmark, "LIMIT", 0.0)
-    assert "from the float64 product" in kernel_benchmark.contenders("Q8_0", "vector", "cache", 1 << 14, 1)[0].wrong
+    assert "from the float64 product" in kernel_benchmark.contenders("Q8_0", "one", "cache", 1 << 14, 1)[0].wrong

@@ -54,7 +54,7 @@ def test_products(name: str, cols: int, seed: int, exponent: int) -> None:
         assert same_bits(case.widen(r), weights[r])
     exact = case.exact().copy()
     for t in range(2):
-        got = case.vector(t)
+        got = case.one(t)
         assert same_bits(got, exact[t])
         assert same_bits(got, [in_lanes(weights[r], x[t]) for r in range(3)])
         assert (np.abs(got - weights @ x[t]) <= KERNEL_PRODUCT * (np.abs(weights) @ np.abs(x[t]))).all()
@@ -68,12 +68,12 @@ def test_long_rows_four_at_a_time_give_the_same_bits(name: str) -> None:
     raw, weights = stored(name, rng.standard_normal((7, cols)))
     x = rng.standard_normal((1, cols))
     case = Case(name, raw, 7, cols, x)
-    got = case.vector().copy()
+    got = case.one().copy()
     assert same_bits(got, [in_lanes(weights[r], x[0]) for r in range(7)])
     assert same_bits(got, case.exact()[0])
     case.f[case.y : case.y + 7] = 0.0
-    case.vector(0, 0, 5)
-    assert same_bits(case.vector(0, 5, 7), got)
+    case.one(0, 0, 5)
+    assert same_bits(case.one(0, 5, 7), got)
 
 
 def test_every_f16_is_widened_exactly() -> None:
@@ -100,7 +100,7 @@ def test_infinite_and_nan_weights_reach_the_product(name: str) -> None:
     values = np.ones((4, 64))
     values[0, 40], values[1, 0], values[2, 63] = np.inf, -np.inf, np.nan
     raw, _ = stored(name, values)
-    got = Case(name, raw, 4, 64, np.ones((1, 64))).vector()
+    got = Case(name, raw, 4, 64, np.ones((1, 64))).one()
     assert got[0] == np.inf
     assert got[1] == -np.inf
     assert np.isnan(got[2])
@@ -110,7 +110,7 @@ def test_infinite_and_nan_weights_reach_the_product(name: str) -> None:
 def test_a_weight_of_minus_113_is_no_error() -> None:
     """-113 is the mark of a possible error in mypyc's convention; the release build must not ask about it."""
     raw, _ = stored("F32", np.full((1, 32), -113.0))
-    assert Case("F32", raw, 1, 32, np.eye(1, 32)).vector()[0] == -113.0
+    assert Case("F32", raw, 1, 32, np.eye(1, 32)).one()[0] == -113.0
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
@@ -120,10 +120,10 @@ def test_row_ranges_and_accumulation(name: str) -> None:
     case = Case(name, raw, 7, 40, rng.standard_normal((2, 40)))
     whole = case.exact().copy()
     case.f[case.y : case.y + 2 * case.ystride] = 2.0
-    case.vector(0, 0, 3)
+    case.one(0, 0, 3)
     assert (case.result()[3:] == 2.0).all()
-    assert same_bits(case.vector(0, 3, 7), whole[0])
-    assert same_bits(case.vector(0, 0, 7, True), whole[0] + whole[0])
+    assert same_bits(case.one(0, 3, 7), whole[0])
+    assert same_bits(case.one(0, 0, 7, True), whole[0] + whole[0])
 
 
 def test_float64_dot_keeps_its_order() -> None:

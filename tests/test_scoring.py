@@ -56,6 +56,8 @@ def test_the_workspace_is_estimated_within_five_percent(path: str, dot: str) -> 
     used = sum(array.nbytes for array in (engine.f, engine.h, engine.k, engine.ids, engine.program))
     memory = estimate(model.weights, 2, tokens=5, exact=dot == "exact")
     assert abs(memory.workspace - used) < 0.05 * used
+    in_panels = model.layers.head.file.data.nbytes if dot == "int8" and model.layers.head.file.mapping is None else 0
+    assert memory.panels <= in_panels <= memory.panels + 1024
     assert memory.cache_bytes("f32", 40) == cache.arena.nbytes
 
 

@@ -107,7 +107,8 @@ def matrix(name: str, nbytes: int) -> tuple[Any, int]:
 
     stored = BY_NAME[name]
     size = stored.row_bytes(COLS)
-    rows = max(nbytes // size // 8, 1) * 8
+    step = 256 if nbytes >= 256 * size else 8  # whole panels for two threads, if that is not too much
+    rows = nbytes // (step * size) * step or 8
     distinct = min(rows, max((4 << 20) // size, 8))
     rng = np.random.default_rng(1)
     if stored.is_float:
@@ -129,19 +130,17 @@ def contenders(name: str, path: str, place: str, nbytes: int, tokens: int) -> li
     x = np.random.default_rng(2).standard_normal((tokens, COLS))
     case = Case(name, raw, rows, COLS, x, ranks=2)
     if case.group:
-        case.round_row(0)
-        case.round_tiles()
+        case.round_rows()
     error, wrong = check(case, name, path)
-    label = {"vector": "one token", "exact": "one token, exact", "tile": f"{tokens} tokens"}[path]
+    label = {"one": "one token", "exact": "one token, exact", "int8": f"{tokens} tokens"}[path]
     work, whole = rows * COLS * tokens, case.call(path, 0, rows)
     if place == "cache":
         twin = Case(name, raw, rows, COLS, x)
         if twin.group:
-            twin.round_row(0)
-            twin.round_tiles()
+            twin.round_rows()
         pair, times = [whole, twin.call(path, 0, rows)], 2
     else:
-        half = rows // 16 * 8
+        half = rows // 256 * 128
         pair, times = [case.call(path, 0, half), case.call(path, half, rows, rank=1)], 1
     return [
         Contender(name, label, place, [whole], raw.nbytes, work, error, wrong),
@@ -165,10 +164,8 @@ def check(case: Any, name: str, path: str) -> tuple[float, str]:
             q, scales = case.round_row(t)
             x = (q.reshape(-1, case.group) * scales[:, None]).ravel()
         worst = max(worst, float((np.abs(got[t] - weights @ x) / (np.abs(weights) @ np.abs(x))).max()))
-        if path == "tile" and not same_bits(case.vector(t)[rows], got[t]):
-            return worst, f"token {t} of the tile has other bits than alone"
-    if case.group:
-        case.round_row(0)
+        if path == "int8" and not same_bits(case.one(t)[rows], got[t]):
+            return worst, f"token {t} has other bits among others than alone"
     return worst, "" if worst <= LIMIT else f"{worst:.1e} from the float64 product, limit {LIMIT:g}"
 
 
@@ -258,9 +255,9 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
     for place, nbytes in (("cache", CACHED), ("memory", memory)):
         read = readers(place, nbytes)
         for name in options.formats.split(","):
-            group = contenders(name, "vector", place, nbytes, 1)
+            group = contenders(name, "one", place, nbytes, 1)
             if place == "cache" and name.startswith("Q"):
-                group += contenders(name, "tile", place, nbytes, 32) + contenders(name, "tile", place, nbytes, 128)
+                group += contenders(name, "int8", place, nbytes, 32) + contenders(name, "int8", place, nbytes, 128)
                 group += contenders(name, "exact", place, nbytes, 1)
             measure([*read, *group], rounds)
             rows += [as_row(c, read[c.threads - 1]) for c in group]

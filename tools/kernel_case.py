@@ -1,4 +1,4 @@
-"""Arenas around one matrix and some activations, and a method for each path of rml/kernels/matmul.py."""
+"""Arenas around one matrix and some activations, and a method for each way through rml/kernels/matmul.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rml import native
 from rml.formats import BY_NAME
+from rml.kernels.pack import PACK_SCRATCH, PANEL
 
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
@@ -50,7 +51,6 @@ class Case:
         self.group = BY_NAME[name].activation_group
         self.groups = cols // self.group if self.group else 0
         self.parts = cols // (16 if self.group == 256 else 32)
-        self.tiles = -(-self.tokens // 32)
         self.ystride = rows + 3
         self.w = native.copy(raw.ravel(), np.uint8)
         self.sizes = {"f": 0, "h": 0, "k": 0}
@@ -60,17 +60,30 @@ class Case:
         self.h, self.k = native.buffer(self.sizes["h"], np.int16), native.buffer(self.sizes["k"], np.int32)
         self.f[:65536] = HALF
         self.f[self.x : self.x + x.size] = x.ravel()
+        if self.group:
+            self._pack()
+
+    def _pack(self) -> None:
+        """The matrix in panels, for int8 products."""
+        rows = self.rows // PANEL * PANEL + int(native.kernel("pack.lanes_of")(self.rows % PANEL))
+        units = self.groups * int(native.kernel("kinds.panel_units")(self.kind))
+        panels = native.buffer(rows * units + PANEL, np.int16)  # kernels read on beyond the last
+        scratch, pack = native.buffer(PACK_SCRATCH, np.int16), native.kernel("pack.pack_rows")
+        operands = (self.w, self.w, 0, self.rows, self.groups, scratch, 0, panels, 0)
+        self.int8_mode = 1
+        if pack(self.kind, False, *operands):
+            self.int8_mode = 2
+            pack(self.kind, True, *operands)
+        self.panels = native.copy(panels.view(np.uint8), np.uint8)
 
     def _lay_out(self, ranks: int) -> None:
-        lanes = self.tiles * 32
         self._take("f", 65536)  # at 0, where the kernels look f16 factors up
         self.x = self._take("f", self.tokens * self.cols)
-        self.scale, self.tile_scale = self._take("f", self.groups), self._take("f", lanes * self.groups)
+        self.scale = self._take("f", self.tokens * self.groups)
         self.y = self._take("f", self.tokens * self.ystride)
-        self.hx, self.tile_h = self._take("h", 2 * self.cols), self._take("h", lanes * self.cols)
-        self.sums, self.tile_sums = self._take("k", self.parts), self._take("k", lanes * self.parts)
+        self.hx = self._take("h", self.tokens * self.cols // 2)
+        self.sums = self._take("k", self.tokens * self.parts)
         sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hkf"}
-        sizes["h"] = max(sizes["h"], 272)
         self.scratch = [[self._take(arena, sizes[arena]) for arena in "hkf"] for _ in range(ranks)]
         self.hs, self.ks, self.fs = self.scratch[0]
 
@@ -88,57 +101,46 @@ class Case:
         """(tokens, rows)"""
         return np.stack([self.result(t) for t in range(self.tokens)])
 
-    def round_row(self, token: int) -> tuple[npt.NDArray[np.int16], Floats]:
+    def round_row(self, token: int) -> tuple[npt.NDArray[np.int8], Floats]:
         """Rounds one token to int8 and returns its integers and scales."""
+        hx, scale = 2 * self.hx + token * self.cols, self.scale + token * self.groups
         native.kernel("quantize.quantize_row")(
-            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h,
-            self.h.view(np.uint8), self.hx, self.k, self.sums, self.scale, self.fs,
+            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h.view(np.uint8), hx,
+            self.k, self.sums + token * self.parts, scale, self.fs,
         )  # fmt: skip
-        return np.array(self.h[self.hx : self.hx + self.cols]), np.array(self.f[self.scale : self.scale + self.groups])
+        q = self.h.view(np.int8)[hx : hx + self.cols]
+        return np.array(q), np.array(self.f[scale : scale + self.groups])
 
-    def round_tiles(self) -> None:
-        """Rounds all tokens into tiles."""
-        size = int(native.kernel("quantize.tile_size")(self.cols))
-        for t in range(self.tiles):
-            native.kernel("quantize.quantize_tile")(
-                self.f, self.f, self.fi, self.x + t * 32 * self.cols, self.cols, min(32, self.tokens - t * 32),
-                self.cols, self.group, self.h, self.tile_h + t * size, self.k, self.tile_sums + t * self.parts * 32,
-                self.tile_scale + t * self.groups * 32, self.hs, self.fs,
-            )  # fmt: skip
+    def round_rows(self) -> None:
+        """Rounds all tokens to int8."""
+        for token in range(self.tokens):
+            self.round_row(token)
 
     def call(
         self, path: str, first: int, last: int, token: int = 0, accumulate: bool = False, rank: int = 0
     ) -> Callable[[], Any]:
-        """A prepared call for rows first..last-1: "vector" (one token), "tile" or "exact" (all tokens)."""
+        """A prepared call for rows first..last-1: "one" token, or all tokens with "int8" activations or "exact"."""
         hs, ks, fs = self.scratch[rank]
-        head = (self.kind, self.w, self.w, 0, first, last, self.cols)
-        if path == "vector":
-            return native.kernel("matmul.matvec").prepare(
-                *head, self.h, self.h.view(np.uint8), self.hx, self.k, self.k, self.sums, self.f, self.fi,
-                self.x + token * self.cols, self.scale, self.y + token * self.ystride, accumulate,
-                hs, ks, fs,
-            )  # fmt: skip
-        if path == "tile":
-            return native.kernel("matmul.tile").prepare(
-                *head, self.tokens, self.h, self.tile_h, self.k, self.tile_sums, self.f, self.tile_scale,
-                self.y, self.ystride, accumulate, hs, ks, fs,
-            )  # fmt: skip
-        return native.kernel("matmul.exact_rows").prepare(
-            *head, self.tokens, self.h, self.k, self.k, self.f, self.x, self.cols, self.y, self.ystride,
-            accumulate, hs, ks, fs,
+        n, int8 = 1 if path == "one" else self.tokens, path != "exact" and self.group > 0
+        w = self.panels if int8 else self.w
+        return native.kernel("matmul.product").prepare(
+            self.kind, self.int8_mode if int8 else 0, w, w, 0, self.rows, first, last, self.cols, n,
+            self.h, self.h.view(np.uint8), self.hx + token * self.cols // 2, self.k, self.k,
+            self.sums + token * self.parts, self.f, self.fi, self.x + token * self.cols,
+            self.scale + token * self.groups, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs,
         )  # fmt: skip
 
-    def vector(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+    def one(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
         """Rows first..last-1 times one token, rounded here when the format wants it. (rows,)"""
         if self.group:
             self.round_row(token)
-        self.call("vector", first, self.rows if last is None else last, token, accumulate)()
+        self.call("one", first, self.rows if last is None else last, token, accumulate)()
         return self.result(token)
 
-    def tile(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
-        """Rows first..last-1 times all tokens, rounded into tiles here. (tokens, rows)"""
-        self.round_tiles()
-        self.call("tile", first, self.rows if last is None else last, accumulate=accumulate)()
+    def int8(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
+        """Rows first..last-1 times all tokens, rounded here. (tokens, rows)"""
+        self.round_rows()
+        self.call("int8", first, self.rows if last is None else last, accumulate=accumulate)()
         return self.results()
 
     def exact(self, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:
@@ -149,7 +151,7 @@ class Case:
     def widen(self, row: int = 0) -> Floats:
         """One row in float64."""
         out = self.fs + 32
-        start = row * int(native.kernel("matmul.row_bytes")(self.kind, self.cols))
+        start = row * int(native.kernel("kinds.row_bytes")(self.kind, self.cols))
         native.kernel("matmul.widen")(
             self.kind, self.w, self.w, start, self.cols, self.h, self.hs, self.k, self.k, self.ks,
             self.f, out,

@@ -13,10 +13,11 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import matmul
+from rml.kernels.kinds import group_of
 from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
 from rml.kernels.quantize import parts_of
 
-ROWS: Final = 16  # rows of an expert taken for all its tokens before the next: they stay in the cache
+ROWS: Final = 128  # rows of an expert, a group of panels, for all its tokens before the next: they stay cached
 
 
 def one_row(
@@ -30,18 +31,14 @@ def one_row(
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
-    group: i64 = matmul.group_of(kind)
-    if steps[p + 5] == 0 and group > 0:
-        matmul.exact_rows(kind, w, wb, start, first, last, cols, 1, h, k, kb, f, x, cols, y, 0, 0, hs, ks, fs)
-        return
     groups: i64 = 0
     parts: i64 = 0
-    if group > 0:
-        groups = cols // group
-        parts = groups * parts_of(group)
-    matmul.matvec(
-        kind, w, wb, start, first, last, cols, h, hu, steps[p + 7] + row * cols * 2, k, kb, steps[p + 9] + row * parts,
-        f, fi, x, steps[p + 8] + row * groups, y, 0, hs, ks, fs,
+    if steps[p + 5] != 0:
+        groups = cols // group_of(kind)
+        parts = groups * parts_of(group_of(kind))
+    matmul.product(
+        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, 1, h, hu, steps[p + 7] + row * cols // 2, k,
+        kb, steps[p + 9] + row * parts, f, fi, x, steps[p + 8] + row * groups, y, 0, 0, hs, ks, fs,
     )  # fmt: skip
 
 
@@ -55,7 +52,7 @@ def up_rows(
     for e in range(steps[p + 13]):
         r: i64 = first
         while r < last:
-            end: i64 = r + ROWS
+            end: i64 = (r // ROWS + 1) * ROWS
             if end > last:
                 end = last
             for item in range(n * slots):
@@ -79,7 +76,7 @@ def down_rows(
     for e in range(steps[p + 13]):
         r: i64 = first
         while r < last:
-            end: i64 = r + ROWS
+            end: i64 = (r // ROWS + 1) * ROWS
             if end > last:
                 end = last
             for item in range(n * slots):

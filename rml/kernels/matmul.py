@@ -12,12 +12,12 @@ id. Arenas and their elements:
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
 The bits of a product do not depend on the path: one token or many, any row range, any build.
 
-A new quantised format needs four functions: the integer sums and factors of its rows times one token (rows.py), a row
-unpacked into integers and factors for the tiles, a row widened to float64, and its block in tests/plain_quants.py,
-written from the definition; then a line in each choice below and in rows.py, in rml/formats.py and in the list of
-setup.py. Integers are summed up per block, exactly; a block adds float(sum) * d * scale to the row's total, in that
-order, in every path. Run tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code
-where it is slow: one hot loop a function, and no calls in it.
+A new quantised format needs its integers, scales and minima from a block of the file (short_blocks.py, k_quants.py),
+its numbers in kinds.py, and its block in tests/plain_quants.py, written from the definition; then a line in
+rml/formats.py. A format of a width that panel_blocks.py does not know needs planes of its own. Integers are summed up
+per block, exactly; a block adds float(sum) * d * scale to the row's total, in that order, in every path. Run
+tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code where it is slow: one hot
+loop a function, and no calls in it.
 """
 
 from __future__ import annotations
@@ -26,87 +26,47 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.dense import dot, matvec_float, put, widen_float
-from rml.kernels.k_rows import has_minimum, unpack_k, widen_k
-from rml.kernels.k_tile import eight_rows_k
-from rml.kernels.q4 import unpack_q4_0, unpack_q4_1, widen_q4_0, widen_q4_1
-from rml.kernels.q5 import unpack_q5_0, unpack_q5_1, widen_q5
-from rml.kernels.q8 import unpack_q8_0, widen_q8_0
-from rml.kernels.rows import matvec_int8
-from rml.kernels.tile import FACTORS, SPREAD, TILES, eight_rows, store_rows
-
-
-def group_of(kind: i64) -> i64:
-    """Positions that share one activation scale: 32, 256 for the K types, 0 for unquantised types."""
-    if kind == 0 or kind == 1 or kind == 30:
-        return i64(0)
-    if kind >= 10:
-        return i64(256)
-    return i64(32)
-
-
-def row_bytes(kind: i64, cols: i64) -> i64:
-    """Bytes of one row of `cols` weights; 0 for a type without kernels."""
-    if kind == 0:
-        return cols * 4
-    if kind == 1 or kind == 30:
-        return cols * 2
-    if kind == 2:
-        return (cols >> 5) * 18
-    if kind == 3:
-        return (cols >> 5) * 20
-    if kind == 6:
-        return (cols >> 5) * 22
-    if kind == 7:
-        return (cols >> 5) * 24
-    if kind == 8:
-        return (cols >> 5) * 34
-    if kind == 10:
-        return (cols >> 8) * 84
-    if kind == 11:
-        return (cols >> 8) * 110
-    if kind == 12:
-        return (cols >> 8) * 144
-    if kind == 13:
-        return (cols >> 8) * 176
-    if kind == 14:
-        return (cols >> 8) * 210
-    return i64(0)
+from rml.kernels.k_quants import widen_k
+from rml.kernels.kinds import group_of, row_bytes
+from rml.kernels.panels import F_SCRATCH, H_SCRATCH, K_SCRATCH, multiply_panels
+from rml.kernels.short_blocks import widen_q4_0, widen_q4_1, widen_q5, widen_q8_0
 
 
 def scratch_h(cols: i64) -> i64:
-    """i16 scratch of one rank, for the widest matrix: eight unpacked rows, their minima, and 32 positions spread."""
-    return 9 * cols + SPREAD
+    """i16 scratch of one rank: planes of panels and spread activations; or a block's integers."""
+    return i64(H_SCRATCH)
 
 
 def scratch_k(cols: i64) -> i64:
-    """i32 scratch of one rank: sums of eight rows and all tiles, or the bits of four widened rows."""
-    return TILES * 1280 + 32 + 4 * cols
+    """i32 scratch of one rank, for the widest matrix: sums of panels, or the bits of four widened rows."""
+    if cols * 4 > K_SCRATCH:
+        return cols * 4
+    return i64(K_SCRATCH)
 
 
 def scratch_f(cols: i64) -> i64:
-    """float64 scratch of one rank: lanes and a widened row, or totals and factors of eight rows."""
-    return FACTORS + 256 + cols
+    """float64 scratch of one rank, for the widest matrix: totals of panels, or lanes and a widened row."""
+    if cols + 256 > F_SCRATCH:
+        return cols + 256
+    return i64(F_SCRATCH)
 
 
-def matvec(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, h: vec[i16], hu: vec[u8], hx: i64,
-    k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], x: i64, scale: i64, y: i64, accumulate: i64,
-    hs: i64, ks: i64, fs: i64
+def int8_rows(
+    kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, cols: i64, n: i64,
+    h: vec[i16], hu: vec[u8], hx: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[y + r] (+)= row r times one token.
+    """f[y + t * ystride + r] (+)= row r times token t, for n tokens of int8 activations.
 
-    Unquantised types multiply f[x : x + cols]; quantised ones the int8 activations that quantize.quantize_row wrote
-    with group = group_of(kind): h[hx + position] and the bytes behind them, f[scale + g],
-    k[sums + position / 32] (/ 16 for the K types).
+    The matrix, of `rows` rows of a quantised type, lies in panels (pack.py) from byte `start`; `first` is a multiple of
+    128, and so is `last` unless it is the last row. Token t is what quantize.quantize_row wrote
+    with group = group_of(kind): the bytes of h[hx + t * cols / 2 :], f[scale + t * cols / group + g],
+    k[sums + t * cols / 32 + s] (/ 16 for the K types).
     """
-    if group_of(kind) == 0:
-        matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
-    else:
-        group: i64 = group_of(kind)
-        matvec_int8(
-            kind, w, wb, start, row_bytes(kind, cols), first, last, cols, cols // group, h, hx, hu, k, sums,
-            f, fi, scale, y, accumulate, hs, ks, fs,
-        )  # fmt: skip
+    multiply_panels(
+        kind, wide, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, k, kb, sums,
+        f, fi, scale, y, ystride, accumulate, hs, ks, fs,
+    )  # fmt: skip
 
 
 def widen(
@@ -115,7 +75,7 @@ def widen(
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
 
-    Scratch: k[ks : ks + count] for f16 and bf16, h[hs : hs + 272].
+    Scratch: k[ks : ks + count] for f16 and bf16, h[hs : hs + 288].
     """
     if group_of(kind) == 0:
         widen_float(kind, wb, start, count, k, kb, ks, f, out)
@@ -147,71 +107,22 @@ def exact_rows(
             put(f, y + t * ystride + r, dot(f, fs + 32, x + t * xstride, cols, fs), accumulate)
 
 
-def unpack_row(
-    kind: i64, w: vec[u8], wb: bytes, p: i64, cols: i64, r: i64, h: vec[i16], hs: i64,
-    f: vec[float], fs: i64
+def product(
+    kind: i64, int8: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, cols: i64, n: i64,
+    h: vec[i16], hu: vec[u8], hx: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], x: i64,
+    scale: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """The row at byte p as row r of eight, into the scratch that tile.py (K types: k_tile.py) describes."""
-    out: i64 = hs + r * 32
-    d: i64 = fs + FACTORS + r
-    m: i64 = d + (cols >> 5) * 8
-    if kind == 8:
-        unpack_q8_0(w, wb, p, cols >> 5, h, out, f, d)
-    elif kind == 2:
-        unpack_q4_0(w, wb, p, cols >> 5, h, out, f, d)
-    elif kind == 3:
-        unpack_q4_1(w, wb, p, cols >> 5, h, out, f, d, m)
-    elif kind == 6:
-        unpack_q5_0(w, wb, p, cols >> 5, h, out, f, d)
-    elif kind == 7:
-        unpack_q5_1(w, wb, p, cols >> 5, h, out, f, d, m)
-    else:
-        blocks: i64 = cols >> 8
-        mins: i64 = hs + blocks * 2048 + r * 16
-        unpack_k(kind, w, wb, p, blocks, h, hs + r * 256, mins, f, d, d + blocks * 8)
-
-
-def tile(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], hx: i64,
-    k: vec[i32], sums: i64, f: vec[float], scale: i64, y: i64, ystride: i64, accumulate: i64,
-    hs: i64, ks: i64, fs: i64
-) -> None:  # fmt: skip
-    """f[y + t * ystride + r] (+)= row r times token t, n tokens of int8 activations that quantize.quantize_tile wrote.
-
-    Token t is lane t % 32 of tile t // 32, layout in quantize.quantize_tile; tile T begins at
-    h[hx + T * quantize.tile_size(cols)], f[scale + T * (cols / group) * 32], k[sums + T * parts * 32], parts
-    being cols / 32 (cols / 16 for the K types). Quantised types only (the others: exact_rows). n >= 1, any size: rows
-    are unpacked once, eight at a time, and used for all tiles. Fastest when last - first is a multiple of 8.
+    """f[y + t * ystride + r] (+)= row r times token t, for n tokens: int8 activations and panels if int8 = 1, the same
+    with factors in f16 if int8 = 2, otherwise f[x + t * cols :] and rows as they lie in the file.
     """
-    size: i64 = row_bytes(kind, cols)
-    group: i64 = group_of(kind)
-    groups: i64 = cols // group
-    minimum: i64 = has_minimum(kind)
-    r: i64 = first
-    while r < last:
-        rows: i64 = last - r
-        if rows > 8:
-            rows = 8
-        for i in range(rows):
-            unpack_row(kind, w, wb, start + (r + i) * size, cols, i, h, hs, f, fs)
-        t: i64 = 0
-        while t < n:  # tiles lie one after another, and so do tokens: tile T begins at T * 32 of what one token takes
-            tokens: i64 = n - t
-            if tokens > TILES * 32:
-                tokens = TILES * 32
-            if group == 32:
-                eight_rows(
-                    h, hs, groups, minimum, hx + t * cols, tokens, k, sums + t * groups, ks, f, scale + t * groups, fs
-                )
-            else:
-                eight_rows_k(
-                    h, hs, groups, rows, minimum, hx + t * cols, tokens, k, sums + t * groups * 16, ks,
-                    f, scale + t * groups, fs
-                )  # fmt: skip
-            for i in range((tokens + 31) >> 5):
-                left: i64 = tokens - i * 32
-                if left > 32:
-                    left = 32
-                store_rows(f, fs + i * 256, rows, left, y + (t + i * 32) * ystride + r, ystride, accumulate)
-            t += TILES * 32
-        r += 8
+    if int8 != 0:
+        int8_rows(
+            kind, int8 - 1, w, wb, start, rows, first, last, cols, n, h, hu, hx, k, kb, sums, f, fi, scale,
+            y, ystride, accumulate, hs, ks, fs,
+        )  # fmt: skip
+    elif n == 1 and group_of(kind) == 0:
+        matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
+    else:
+        exact_rows(
+            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, y, ystride, accumulate, hs, ks, fs
+        )  # fmt: skip

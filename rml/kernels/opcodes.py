@@ -12,7 +12,7 @@ WIDTH: Final = 18
 BARRIER: Final = 0
 EMBED: Final = 1  # kind, start, cols, row bytes, scale(f), x
 NORM: Final = 2  # x, weight, out, count, eps(f), items per token
-QUANTIZE: Final = 3  # x, cols, group, h, scales, sums, items per token, always as vectors
+QUANTIZE: Final = 3  # x, cols, group, h, scales, sums, items per token
 ROPE: Final = 4  # x, heads, head dim, table, interleaved
 STORE: Final = 5  # k, v, layer
 ATTEND: Final = 6  # q, out, layer, window, scale(f), shared scratch
@@ -52,7 +52,5 @@ PAGE_SIZE: Final = 18
 KV_HEADS: Final = 19
 GROUP: Final = 20  # query heads per key head
 HEAD_DIM: Final = 21
+SHARE: Final = 22  # rows that are not divided among ranks: a panel's, or fewer if nothing lies in panels
 CONTROL: Final = 32
-
-TILE: Final = 32  # tokens in lanes
-FEW: Final = 10  # below this many tokens, products go token by token: a tile costs as much with 8 as with 16

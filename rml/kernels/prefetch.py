@@ -12,3 +12,11 @@ AHEAD: Final = 12288  # bytes: how far ahead of a row of weights; at the read ba
 def prefetch(memory: bytes, at: i64) -> None:
     """Asks for the cache line of byte `at`, which may lie past the end: the release step of setup.py makes it one
     instruction. No other effect."""
+
+
+def ask(memory: bytes, p: i64, size: i64) -> None:
+    """Asks for the lines of `size` bytes from byte p on."""
+    at: i64 = 0
+    while at < size:
+        prefetch(memory, p + at)
+        at += 64

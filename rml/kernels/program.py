@@ -45,6 +45,7 @@ from rml.kernels.opcodes import (
     ROW_STEPS,
     SCRATCH,
     SCRATCH_STRIDE,
+    SHARE,
     SOFTCAP,
     STATUS,
     STORE,
@@ -95,7 +96,7 @@ def token_step(
     if op == NORM:
         tokenwise.norm(steps, p, first, last, scratch, f)
     elif op == QUANTIZE:
-        tokenwise.round_inputs(steps, p, n, first, last, rank, control, f, fb, fi, h, hu, k, scratch)
+        tokenwise.round_inputs(steps, p, first, last, f, fb, fi, hu, k, scratch)
     elif op == ROPE:
         rotate_tokens(steps, p, first, last, f)
     elif op == STORE:
@@ -123,8 +124,8 @@ def row_step(
     rows: i64 = steps[p + 3]
     if op == SOFTCAP or op == FILL:
         rows = steps[p + 2]
-    first: i64 = rowwise.first_row(rows, rank, ranks)
-    last: i64 = rowwise.first_row(rows, rank + 1, ranks)
+    first: i64 = rowwise.first_row(rows, control[SHARE], rank, ranks)
+    last: i64 = rowwise.first_row(rows, control[SHARE], rank + 1, ranks)
     if first == last:
         return
     scratch: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
@@ -167,11 +168,11 @@ def step_of(
         token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb, cf, cw, ch, cu, cb, pages)
 
 
-def fetch_next(steps: vec[i64], step: i64, end: i64, rank: i64, ranks: i64, wb: bytes) -> None:
+def fetch_next(steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes) -> None:
     """Asks for the first weights of the next product, for its rank's share, while the steps before it are done."""
     while step < end:
         if steps[step * WIDTH] == MATMUL:
-            rowwise.fetch_share(steps, step * WIDTH, rank, ranks, wb)
+            rowwise.fetch_share(steps, step * WIDTH, share, rank, ranks, wb)
             return
         step += 1
 
@@ -211,7 +212,7 @@ def run(
             if op == LAST_ROW:
                 n = 1
             if op == MATMUL:
-                fetch_next(steps, step + 1, control[LAST], worker, ranks, wb)
+                fetch_next(steps, step + 1, control[LAST], control[SHARE], worker, ranks, wb)
     if workers > 1:
         return barrier(epochs, worker, workers, epoch + 1, TIMEOUT)
     return late

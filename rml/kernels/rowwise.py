@@ -1,7 +1,7 @@
 """The steps that work row by row of a weight matrix: products, biases, the gate, the soft cap.
 
 Every rank takes the same rows of equally tall outputs in each of these steps, so a rank may go on from gate and up to
-act(gate) * up without a barrier. Shares are whole lines of 8 float64: two ranks never write to one cache line.
+act(gate) * up without a barrier. Shares are whole panels (pack.py) if there are any.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import matmul
 from rml.kernels.exp import exp_into
+from rml.kernels.kinds import group_of, panel_units, row_bytes
 from rml.kernels.norms import add
 from rml.kernels.opcodes import (
-    FEW,
     GELU_TANH,
     HSCRATCH,
     HSCRATCH_STRIDE,
@@ -24,26 +24,30 @@ from rml.kernels.opcodes import (
     SCRATCH,
     SCRATCH_STRIDE,
 )
-from rml.kernels.prefetch import AHEAD, prefetch
-from rml.kernels.quantize import parts_of
+from rml.kernels.prefetch import AHEAD, ask
 
 PIECE: Final = 256  # values of an activation function taken at once
 
 
-def first_row(rows: i64, rank: i64, ranks: i64) -> i64:
-    """The first row of this rank's share; the next rank's first is this one's end."""
-    first: i64 = (((rows + 7) >> 3) * rank + ranks - 1) // ranks * 8
+def first_row(rows: i64, share: i64, rank: i64, ranks: i64) -> i64:
+    """The first row of this rank's share, a multiple of `share`; the next rank's first is this one's end.
+
+    The last ranks take more, for the last piece of `share` rows may have fewer.
+    """
+    first: i64 = (rows + share - 1) // share * rank // ranks * share
     if first > rows:
         return rows
     return first
 
 
-def fetch_share(steps: vec[i64], p: i64, rank: i64, ranks: i64, wb: bytes) -> None:
+def fetch_share(steps: vec[i64], p: i64, share: i64, rank: i64, ranks: i64, wb: bytes) -> None:
     """Asks for the first rows of this rank's share of the product at steps[p:]; the later ones it asks for itself."""
-    size: i64 = matmul.row_bytes(steps[p + 1], steps[p + 4])
-    at: i64 = steps[p + 2] + first_row(steps[p + 3], rank, ranks) * size
-    for line in range(i64(AHEAD // 64)):
-        prefetch(wb, at + line * 64)
+    kind: i64 = steps[p + 1]
+    cols: i64 = steps[p + 4]
+    size: i64 = row_bytes(kind, cols)
+    if steps[p + 5] != 0:
+        size = cols // group_of(kind) * panel_units(kind) * 2
+    ask(wb, steps[p + 2] + first_row(steps[p + 3], share, rank, ranks) * size, AHEAD)
 
 
 def product(
@@ -64,26 +68,10 @@ def product(
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
-    if steps[p + 5] == 0 and (n > 1 or matmul.group_of(kind) > 0):
-        matmul.exact_rows(
-            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, y, stride, accumulate, hs, ks, fs
-        )
-    elif steps[p + 5] == 1 and n >= FEW:
-        matmul.tile(
-            kind, w, wb, start, first, last, cols, n, h, hx, k, sums, f, scales, y, stride, accumulate,
-            hs, ks, fs,
-        )  # fmt: skip
-    else:
-        groups: i64 = 0
-        parts: i64 = 0
-        if steps[p + 5] == 1:
-            groups = cols // matmul.group_of(kind)
-            parts = groups * parts_of(matmul.group_of(kind))
-        for t in range(n):
-            matmul.matvec(
-                kind, w, wb, start, first, last, cols, h, hu, hx + t * cols * 2, k, kb, sums + t * parts,
-                f, fi, x + t * cols, scales + t * groups, y + t * stride, accumulate, hs, ks, fs,
-            )  # fmt: skip
+    matmul.product(
+        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, k, kb, sums, f, fi, x, scales,
+        y, stride, accumulate, hs, ks, fs,
+    )  # fmt: skip
 
 
 def bias(steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float]) -> None:

@@ -1,7 +1,7 @@
 """The steps that work token by token: embedding, norms, rounding to int8, rotary embeddings, routing.
 
-The tokens are shared among the ranks in whole tiles of 32, the same way in each of these steps: so one rank may go
-from one to the next without a barrier, and a tile's lanes are written by one rank alone.
+The tokens are shared among the ranks, the same way in each of these steps: so one rank may go from one to the next
+without a barrier.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels import quantize
 from rml.kernels.matmul import widen
 from rml.kernels.norms import add, choose_experts, move, rms_norm, scale, softmax_in_place
-from rml.kernels.opcodes import FEW, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, TILE
+from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE
 
 
 def first_token(n: i64, rank: i64, ranks: i64) -> i64:
     """The first token of this rank's share; the next rank's first is this one's end."""
-    tiles: i64 = (n + TILE - 1) // TILE
-    first: i64 = (tiles * rank + ranks - 1) // ranks * TILE
-    if first > n:
-        return n
-    return first
+    return (n * rank + ranks - 1) // ranks
 
 
 def embed(
@@ -49,33 +45,19 @@ def norm(steps: vec[i64], p: i64, first: i64, last: i64, lane: i64, f: vec[float
 
 
 def round_inputs(
-    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64],
-    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], scratch: i64,
+    steps: vec[i64], p: i64, first: i64, last: i64, f: vec[float], fb: bytes, fi: vec[i64], hu: vec[u8], k: vec[i32],
+    scratch: i64,
 ) -> None:  # fmt: skip
-    """The int8 activations of the tokens' rows: tiles for many tokens, else one vector after another."""
+    """The int8 activations of the tokens' rows, one after another."""
     x: i64 = steps[p + 1]
     cols: i64 = steps[p + 2]
     group: i64 = steps[p + 3]
     items: i64 = steps[p + 7]
     groups: i64 = cols // group
     parts: i64 = groups * quantize.parts_of(group)
-    hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
-    if n >= FEW and steps[p + 8] == 0:
-        t: i64 = first
-        while t < last:
-            tokens: i64 = last - t
-            if tokens > TILE:
-                tokens = TILE
-            to: i64 = steps[p + 4] + t // TILE * quantize.tile_size(cols)
-            quantize.quantize_tile(
-                f, fb, fi, x + t * cols, cols, tokens, cols, group, h, to,
-                k, steps[p + 6] + t * parts, steps[p + 5] + t * groups, hs, scratch,
-            )  # fmt: skip
-            t += TILE
-        return
     for row in range(first * items, last * items):
         quantize.quantize_row(
-            f, fb, fi, x + row * cols, cols, group, h, hu, steps[p + 4] + row * cols * 2,
+            f, fb, fi, x + row * cols, cols, group, hu, steps[p + 4] * 2 + row * cols,
             k, steps[p + 6] + row * parts, steps[p + 5] + row * groups, scratch,
         )  # fmt: skip
 

@@ -1,0 +1,146 @@
+"""What the blocks of a panel hold (layout: pack.py), unpacked for all its rows, the lanes.
+
+The weights of 32 positions, a part, become planes of unsigned integers q: entry lanes * j + e holds q of the positions
+2 j and 2 j + 1 of row e, a byte each. A plane is what is stored, shifted and masked; every shift stands by itself, for
+by a constant it is one instruction for 32 units.
+"""
+
+from __future__ import annotations
+
+from librt.strings import read_i16_le
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64
+
+
+def nibbles(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of nibbles from byte p: width 4. Here and below they begin at h[out]."""
+    count: i64 = lanes * 8
+    for e in range(count):
+        h[out + e] = read_i16_le(wb, p + e * 2) & 3855
+    out += count
+    for e in range(count):
+        h[out + e] = (read_i16_le(wb, p + e * 2) >> 4) & 3855
+
+
+def bit_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of bit pairs: width 2."""
+    count: i64 = lanes * 4
+    for e in range(count):
+        v: i16 = read_i16_le(wb, p + e * 2)
+        h[out + e] = v & 771
+        h[out + count + e] = (v >> 2) & 771
+        h[out + count * 2 + e] = (v >> 4) & 771
+        h[out + count * 3 + e] = (v >> 6) & 771
+
+
+def add_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """Bit pairs become bits 4 and 5 of planes of nibbles: width 6."""
+    count: i64 = lanes * 4
+    for e in range(count):
+        v: i16 = read_i16_le(wb, p + e * 2)
+        h[out + e] |= (v & 771) << 4
+        h[out + count + e] |= (v & 3084) << 2
+        h[out + count * 2 + e] |= v & 12336
+        h[out + count * 3 + e] |= (v >> 2) & 12336
+
+
+def add_third_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """Single bits become bit 2 of planes of bit pairs: width 3."""
+    count: i64 = lanes * 2
+    for e in range(count):
+        v: i16 = read_i16_le(wb, p + e * 2)
+        h[out + e] |= (v & 257) << 2
+        h[out + count + e] |= (v & 514) << 1
+        h[out + count * 2 + e] |= v & 1028
+        h[out + count * 3 + e] |= (v >> 1) & 1028
+        h[out + count * 4 + e] |= (v >> 2) & 1028
+        h[out + count * 5 + e] |= (v >> 3) & 1028
+        h[out + count * 6 + e] |= (v >> 4) & 1028
+        h[out + count * 7 + e] |= (v >> 5) & 1028
+
+
+def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of nibbles with, from the single bits behind them, their fifth bits: width 5."""
+    count: i64 = lanes * 2
+    two: i64 = p + count * 2
+    four: i64 = p + count * 4
+    six: i64 = p + count * 6
+    single: i64 = p + count * 8
+    for e in range(count):
+        v: i16 = read_i16_le(wb, single + e * 2)
+        a: i16 = read_i16_le(wb, p + e * 2)
+        b: i16 = read_i16_le(wb, two + e * 2)
+        c: i16 = read_i16_le(wb, four + e * 2)
+        d: i16 = read_i16_le(wb, six + e * 2)
+        h[out + e] = (a & 3855) | ((v & 257) << 4)
+        h[out + count + e] = (b & 3855) | ((v & 514) << 3)
+        h[out + count * 2 + e] = (c & 3855) | ((v & 1028) << 2)
+        h[out + count * 3 + e] = (d & 3855) | ((v & 2056) << 1)
+        h[out + count * 4 + e] = ((a >> 4) & 3855) | (v & 4112)
+        h[out + count * 5 + e] = ((b >> 4) & 3855) | ((v >> 1) & 4112)
+        h[out + count * 6 + e] = ((c >> 4) & 3855) | ((v >> 2) & 4112)
+        h[out + count * 7 + e] = ((d >> 4) & 3855) | ((v >> 3) & 4112)
+
+
+def planes(width: i64, wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of a part whose weights begin at byte p."""
+    if width == 4:
+        nibbles(wb, p, lanes, h, out)
+    elif width == 5:
+        five_bits(wb, p, lanes, h, out)
+    elif width == 6:
+        nibbles(wb, p, lanes, h, out)
+        add_pairs(wb, p + lanes * 16, lanes, h, out)
+    else:
+        bit_pairs(wb, p, lanes, h, out)
+        if width == 3:
+            add_third_bits(wb, p + lanes * 8, lanes, h, out)
+
+
+def part_scales(kind: i64, wb: bytes, p: i64, lanes: i64, k: vec[i32], out: i64) -> None:
+    """k[out + e] = scales of the first 16 positions of a part whose unit of them is at byte p; `lanes` later those of
+    the last 16, then the minima, of types that have them. Of Q4_K and Q5_K the last are the first, and not written.
+    """
+    if kind == 12 or kind == 13:
+        for e in range(lanes):
+            v: i32 = i32(read_i16_le(wb, p + e * 2))
+            k[out + e] = v & 255
+            k[out + lanes * 2 + e] = v >> 8
+    elif kind == 10:
+        for e in range(lanes):
+            v = i32(read_i16_le(wb, p + e * 2))
+            k[out + e] = v & 15
+            k[out + lanes + e] = (v >> 8) & 15
+            k[out + lanes * 2 + e] = (v >> 4) & 15
+            k[out + lanes * 3 + e] = (v >> 12) & 15
+    else:
+        for e in range(lanes):
+            v = i32(read_i16_le(wb, p + e * 2))
+            k[out + e] = ((v & 255) ^ 128) - 128
+            k[out + lanes + e] = v >> 8
+
+
+def factor_bits(wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> None:
+    """k[out + e] = bits of an f32, the factor at byte p + 2 e times 2^-102 (see pack.py), e < count."""
+    for e in range(count):
+        k[out + e] = (i32(read_i16_le(wb, p + e * 2)) << 13) & -1879048193  # 0x8fffffff
+
+
+def half_bits(wb: bytes, p: i64, count: i64, fi: vec[i64], k: vec[i32], out: i64) -> None:
+    """k[out + e] = bits of the f32 that is the f16 at byte p + 2 e, from the table of f16 numbers at fi[0:]."""
+    for e in range(count):
+        bits: i64 = fi[i64(read_i16_le(wb, p + e * 2)) & 65535]
+        exponent: i64 = (bits >> 52) & 2047
+        if exponent == 2047:
+            exponent = 1151  # infinities and NaN: 255 below
+        if exponent != 0:
+            exponent -= 896
+        k[out + e] = i32(((bits >> 63) << 31) | (exponent << 23) | ((bits >> 29) & 8388607))
+
+
+def factors(wide: i64, wb: bytes, p: i64, count: i64, fi: vec[i64], k: vec[i32], out: i64) -> None:
+    """The bits of the factors from byte p on; wide = 1: they are f16, and not multiplied by anything."""
+    if wide != 0:
+        half_bits(wb, p, count, fi, k, out)
+    else:
+        factor_bits(wb, p, count, k, out)

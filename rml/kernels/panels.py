@@ -1,0 +1,216 @@
+"""Panels of quantised weights times one token of int8 activations or many.
+
+Block by block, part by part, a panel's weights are unpacked into planes (panel_blocks.py); then every token's 32
+activations are spread and multiplied by all of them (panel_dot.py; Q8_0: panel_bytes.py). A block adds to the total of
+an output, in this order and in float64 (panel_sums.py),
+
+    (sum of q x - offset * sum of x) * d * scale             types without a minimum
+    (sum of q x * d + sum of x * m) * scale                  Q4_1, Q5_1
+    (sum of sc q x * d + sum of minimum x * -dmin) * scale   Q2_K, Q4_K, Q5_K
+
+what stands before a factor being an exact integer: the bits of a product do not depend on how many tokens or rows are
+multiplied at once. Nor on how factors are written down: a power of two that they lack goes with the scale, exactly.
+
+While a part is multiplied, bytes that will be read later are asked for, some of them at a time.
+
+Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
+    h[hs :]             the planes of a part; at SPREAD the spread activations, at SUMS their products' sums
+    k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors; at FOLDED
+                        the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later its minima's
+    f[fs + 128 t + e]   the totals
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import vec
+from mypy_extensions import i16, i32, i64, u8
+
+from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, width_of
+from rml.kernels.norms import add, fill, move
+from rml.kernels.pack import PANEL, lanes_of
+from rml.kernels.panel_blocks import factors, five_bits, nibbles, part_scales, planes
+from rml.kernels.panel_bytes import dot_pairs, pairs
+from rml.kernels.panel_dot import dot_bytes, dot_planes, pieces_of, spread_nibbles
+from rml.kernels.panel_sums import add_block, add_block_with_minimum, add_part, add_scaled, add_short, whole
+from rml.kernels.prefetch import AHEAD, ask
+
+TOKENS: Final = 64  # taken at once: their totals stay in the second cache
+SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
+SUMS: Final = 5120  # SPREAD + 2 * 512
+H_SCRATCH: Final = 6144  # SUMS + 1024
+BITS: Final = 512  # in k: PANEL * 4
+FOLDED: Final = 768  # BITS + PANEL * 2
+BLOCK: Final = 1024  # FOLDED + PANEL * 2
+K_SCRATCH: Final = 17408  # BLOCK + TOKENS * PANEL * 2
+F_SCRATCH: Final = 8192  # TOKENS * PANEL
+LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
+
+
+def lacking(wide: i64) -> float:
+    """What the factors of a panel are to be multiplied by."""
+    if wide != 0:
+        return 1.0
+    return LACKING
+
+
+def short_panel(
+    kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1."""
+    minimum: i64 = has_minimum(kind)
+    width: i64 = width_of(kind)
+    offset: i32 = i32(offset_of(kind))
+    factor: float = lacking(wide)
+    pieces: i64 = pieces_of(width)
+    header: i64 = (1 + minimum) * lanes
+    share: i64 = panel_units(kind) * lanes >> 1
+    for b in range(blocks):
+        ask(wb, p + AHEAD, share)
+        factors(wide, wb, p, header, fi, k, ks + BITS)
+        ask(wb, p + AHEAD + share, share)
+        if width == 4:
+            nibbles(wb, p + header * 2, lanes, h, hs)
+        else:
+            five_bits(wb, p + header * 2, lanes, h, hs)
+        ask(wb, p + AHEAD + share * 2, share)
+        for t in range(n):
+            g: i64 = t * blocks + b
+            dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
+            add_short(
+                pieces, minimum, h, hs + SUMS, k[sums + g], offset, kb, ks + BITS,
+                f[scale + g] * factor, f, fs + t * PANEL, lanes,
+            )  # fmt: skip
+        ask(wb, p + AHEAD + share * 3, share)
+        p += share * 4
+
+
+def byte_panel(
+    wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """short_panel for Q8_0."""
+    factor: float = lacking(wide)
+    for b in range(blocks):
+        ask(wb, p + AHEAD, lanes * 8)
+        factors(wide, wb, p, lanes, fi, k, ks + BITS)
+        p += lanes * 2
+        if n == 1:
+            spread_nibbles(h, x + b * 16, hs + SPREAD, hs + SUMS)
+            for piece in range(i64(4)):
+                at: i64 = p + piece * lanes * 8
+                ask(wb, p + AHEAD + (6 + piece * 5) * lanes, lanes * 5)
+                dot_bytes(w, at, lanes, hu, (hs + SPREAD) * 2 + piece * 256, h, hs + SUMS + piece * 128)
+            ask(wb, p + AHEAD + lanes * 26, lanes * 6)
+            whole(4, h, hs + SUMS, k, ks + FOLDED, lanes)
+            add_scaled(k, ks + FOLDED, 128 * k[sums + b], kb, ks + BITS, f[scale + b] * factor, f, fs, lanes)
+        else:
+            ask(wb, p + AHEAD + lanes * 6, lanes * 26)
+            pairs(wb, p, lanes, h, hs)
+            for t in range(n):
+                g: i64 = t * blocks + b
+                dot_pairs(h, hs, lanes, x + g * 16, hs + SPREAD, k, ks + FOLDED)
+                add_scaled(k, ks + FOLDED, 0, kb, ks + BITS, f[scale + g] * factor, f, fs + t * PANEL, lanes)
+        p += lanes * 32
+
+
+def k_panel(
+    kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """short_panel for the K types, part by part."""
+    minimum: i64 = has_minimum(kind)
+    width: i64 = width_of(kind)
+    offset: i32 = i32(offset_of(kind))
+    factor: float = lacking(wide)
+    pieces: i64 = pieces_of(width)
+    header: i64 = (1 + minimum) * lanes
+    share: i64 = part_units(kind) * lanes
+    for e in range(n * PANEL * 2):
+        k[ks + BLOCK + e] = 0
+    for b in range(blocks):
+        factors(wide, wb, p, header, fi, k, ks + BITS)
+        p += header * 2
+        for part in range(i64(8)):
+            ask(wb, p + AHEAD, share)
+            part_scales(kind, wb, p, lanes, k, ks)
+            planes(width, wb, p + lanes * 2, lanes, h, hs)
+            ask(wb, p + AHEAD + share, share)
+            for t in range(n):
+                g: i64 = (t * blocks + b) * 8 + part
+                dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
+                add_part(
+                    width, pieces, h, hs + SUMS, k, ks + FOLDED, sums + g * 2, offset, ks,
+                    ks + BLOCK + t * PANEL * 2, lanes,
+                )  # fmt: skip
+            p += share * 2
+        for t in range(n):
+            block: i64 = ks + BLOCK + t * PANEL * 2
+            by: float = f[scale + t * blocks + b] * factor
+            if minimum != 0:
+                add_block_with_minimum(k, block, kb, ks + BITS, by, f, fs + t * PANEL, lanes)
+            else:
+                add_block(k, block, kb, ks + BITS, by, f, fs + t * PANEL, lanes)
+
+
+def multiply_panel(
+    kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens."""
+    fill(f, fs, n * PANEL, 0.0)
+    if kind == 8:
+        byte_panel(
+            wide, w, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+        )  # fmt: skip
+    elif kind < 8:
+        short_panel(
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+        )  # fmt: skip
+    else:
+        k_panel(
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+        )  # fmt: skip
+
+
+def multiply_panels(
+    kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, blocks: i64, n: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
+) -> None:  # fmt: skip
+    """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.int8_rows. `first` is a panel's first row."""
+    values: i64 = blocks * 16  # entries of h and of k that a token takes
+    of_sums: i64 = blocks
+    if kind >= 10:
+        values = blocks * 128
+        of_sums = blocks * 16
+    for e in range(i64(SPREAD)):
+        h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
+    r: i64 = first
+    while r < last:
+        count: i64 = last - r
+        if count > PANEL:
+            count = PANEL
+        t: i64 = 0
+        while t < n:
+            tokens: i64 = n - t
+            if tokens > TOKENS:
+                tokens = TOKENS
+            multiply_panel(
+                kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks, tokens,
+                h, hu, x + t * values, k, kb, sums + t * of_sums, f, fi, scale + t * blocks, hs, ks, fs,
+            )  # fmt: skip
+            for i in range(tokens):
+                to: i64 = y + (t + i) * ystride + r
+                if accumulate != 0:
+                    add(f, to, fs + i * PANEL, count)
+                else:
+                    move(f, fs + i * PANEL, to, count)
+            t += TOKENS
+        r += PANEL
