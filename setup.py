@@ -42,6 +42,7 @@ COMPILED = {
     "rml/kernels/short_blocks.py": "blocks of 32 weights, widened to float64",
     "rml/kernels/k_quants.py": "blocks of the K types, widened to float64",
     "rml/kernels/pack.py": "rewrites rows as panels",
+    "rml/kernels/pack_parts.py": "moves the bits of a block to their places in a panel",
     "rml/kernels/panel_blocks.py": "unpacks the blocks of a panel",
     "rml/kernels/panel_dot.py": "32 positions of a panel times int8 activations",
     "rml/kernels/panel_bytes.py": "the same for Q8_0",

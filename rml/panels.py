@@ -99,7 +99,7 @@ def _rewrite(piece: Piece, units: native.Array, wide: bool) -> int:
     source, _ = native.join([matrix.data[start : start + nbytes]])
     scratch = native.buffer(PACK_SCRATCH, np.int16)
     missing = native.kernel("pack.pack_rows")(
-        matrix.format.id, wide, source, source, 0, piece.rows, matrix.cols // matrix.format.block_weights, scratch, 0,
+        matrix.format.id, wide, source, 0, piece.rows, matrix.cols // matrix.format.block_weights, scratch, 0,
         units, piece.offset // 2,
     )  # fmt: skip
     matrix.file.give_back(matrix.offset + start, nbytes)

@@ -69,7 +69,7 @@ class Case:
         units = self.groups * int(native.kernel("kinds.panel_units")(self.kind))
         panels = native.buffer(rows * units + PANEL, np.int16)  # kernels read on beyond the last
         scratch, pack = native.buffer(PACK_SCRATCH, np.int16), native.kernel("pack.pack_rows")
-        operands = (self.w, self.w, 0, self.rows, self.groups, scratch, 0, panels, 0)
+        operands = (self.w, 0, self.rows, self.groups, scratch, 0, panels, 0)
         self.int8_mode = 1
         if pack(self.kind, False, *operands):
             self.int8_mode = 2

@@ -55,21 +55,6 @@ def unpack_block(w: vec[u8], p: i64, h: vec[i16], out: i64, offset: i32) -> None
         h[out + 16 + j] = i16((i32(w[p + 4 + j] >> 4) | (((bits >> i32(j)) & 1) << 4)) - offset)
 
 
-def quants_short(kind: i64, w: vec[u8], p: i64, h: vec[i16], out: i64) -> None:
-    """h[out + j] = the unsigned integer q of weight j of the block at byte p; of Q8_0 q + 128."""
-    if kind == 8:
-        for j in range(i64(32)):
-            h[out + j] = i16(w[p + 2 + j] ^ 128)
-        return
-    if kind >= 6:
-        unpack_block(w, p + (kind - 5) * 2, h, out, 0)
-        return
-    at: i64 = p + (kind - 1) * 2
-    for j in range(i64(16)):
-        h[out + j] = i16(w[at + j] & 15)
-        h[out + 16 + j] = i16(w[at + j] >> 4)
-
-
 def widen_q5(w: vec[u8], p: i64, blocks: i64, minimum: i64, h: vec[i16], hs: i64, f: vec[float], out: i64) -> None:
     """f[out + j] = weight j of the blocks from byte p, in float64; minimum = 1 for Q5_1. h[hs : hs + 32] is scratch."""
     for b in range(blocks):
