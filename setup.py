@@ -48,6 +48,7 @@ COMPILED = {
     "rml/kernels/panel_bytes.py": "the same for Q8_0",
     "rml/kernels/panel_sums.py": "from integer sums to totals",
     "rml/kernels/panels.py": "panels times one token or many",
+    "rml/kernels/panel_rows.py": "one row of a panel, widened to float64",
     "rml/kernels/matmul.py": "chooses the row kernel of a format, shares the rows",
     "rml/kernels/norms.py": "RMSNorm and the element-wise steps between products",
     "rml/kernels/rope.py": "rotates queries and keys",

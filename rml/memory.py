@@ -50,7 +50,6 @@ def estimate(
     config = source.config
     weights = weights or load_weights(source)
     packed = [] if exact else [matrix for matrix in weights.products() if is_packed(matrix)]
-    tied = config.tied_head and any(matrix is weights.head for matrix in packed)
     own = {id(tensor.file) for tensor in source.tensors.values()}
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
     floats = weights.all_float()
@@ -61,9 +60,7 @@ def estimate(
     scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(
-        weights=sum(tensor.nbytes for tensor in source.tensors.values())
-        - sum(matrix.nbytes for matrix in packed)
-        + tied * weights.embedding.nbytes,
+        weights=sum(tensor.nbytes for tensor in source.tensors.values()) - sum(matrix.nbytes for matrix in packed),
         panels=sum(map(panel_bytes, packed)),
         copies=8 * vectors + sum(file.size for file in weights.files() if id(file) not in own),
         workspace=blas + sum(count * ARENA_BYTES[name] for name, count in entries.items()),

@@ -41,7 +41,7 @@ def for_products(weights: Weights, threads: int, exact: bool) -> Weights:
 
 
 def in_panels(weights: Weights, threads: int) -> Weights:
-    """The same weights, quantised matrices in panels; the embedding stays in its file, where single rows are read."""
+    """The same weights, quantised matrices in panels; an embedding that is not the head as well stays in its file."""
     matrices = [matrix for matrix in weights.products() if is_packed(matrix)]
     if not matrices:
         return weights
@@ -52,7 +52,7 @@ def in_panels(weights: Weights, threads: int) -> Weights:
     offset = 0
     for matrix in matrices:
         size = panel_bytes(matrix)
-        packed[id(matrix.file), matrix.offset] = replace(matrix, file=file, offset=offset, nbytes=size)
+        packed[id(matrix.file), matrix.offset] = replace(matrix, file=file, offset=offset, nbytes=size, in_panels=True)
         pieces += _pieces(matrix, offset)
         offset += size
 
@@ -68,7 +68,8 @@ def in_panels(weights: Weights, threads: int) -> Weights:
         wide = any(list(pool.map(lambda piece: _rewrite(piece, units, wide=False), pieces)))
         if wide:
             list(pool.map(lambda piece: _rewrite(piece, units, wide=True), pieces))
-    return replace(weights.map_products(matrix_of, experts_of), wide_factors=wide)
+    products = weights.map_products(matrix_of, experts_of)
+    return replace(products, embedding=matrix_of(weights.embedding), wide_factors=wide)
 
 
 def is_packed(matrix: Matrix) -> bool:

@@ -113,7 +113,11 @@ class Steps:
     def embed(self, matrix: Matrix, scale: float, x: Region) -> None:
         """x[t] = row of the token's id * scale."""
         start, row = self.address(matrix.file, matrix.offset), matrix.format.row_bytes(matrix.cols)
-        self._emit(op.EMBED, matrix.format.id, start, matrix.cols, row, self.floats.number(scale), x.offset)
+        panels = self.int8(matrix.format) if matrix.in_panels else 0
+        self._emit(
+            op.EMBED, matrix.format.id, start, matrix.cols, row, self.floats.number(scale), x.offset,
+            panels, matrix.rows,
+        )  # fmt: skip
 
     def norm(self, x: Region, weight: Floats, out: Region, eps: float, items: int = 1) -> None:
         """out = RMSNorm(x) * weight, each of `items` equal pieces of a token's row on its own."""

@@ -36,6 +36,7 @@ class Matrix:
     file: MappedFile
     offset: int  # of row 0 in file.data
     nbytes: int
+    in_panels: bool = False  # not rows, but as kernels/pack.py lays them out
 
     @property
     def data(self) -> Bytes:

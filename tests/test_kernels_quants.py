@@ -112,6 +112,15 @@ def test_products_agree_with_float64(name: str, seed: int) -> None:
 
 
 @formats
+@few
+@given(seed=seeds, halves=hard_scales)
+def test_a_row_of_a_panel_has_the_weights_of_the_row_in_the_file(name: str, seed: int, halves: list[int]) -> None:
+    case = make(name, seed, halves, rows=131)
+    for row in (0, 1, 127, 128, 130):
+        assert same_bits(case.widen_from_panel(row), case.widen(row))
+
+
+@formats
 @pytest.mark.parametrize(("rows", "tokens"), [(1, 16), (67, 2), (131, 1), (131, 70)])
 def test_many_tokens_give_the_bits_of_single_tokens(name: str, tokens: int, rows: int) -> None:
     """70 tokens are more than are taken at once, 131 rows more than a panel."""

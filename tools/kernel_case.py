@@ -148,6 +148,15 @@ class Case:
         self.call("exact", first, self.rows if last is None else last, accumulate=accumulate)()
         return self.results()
 
+    def widen_from_panel(self, row: int = 0) -> Floats:
+        """One row in float64, out of the panels."""
+        out = self.fs + 32
+        native.kernel("panel_rows.widen_panel_row")(
+            self.kind, self.int8_mode - 1, self.panels, 0, self.rows, row, self.groups, self.h, self.hs,
+            self.k, self.k, self.ks, self.f, self.fi, out,
+        )  # fmt: skip
+        return np.array(self.f[out : out + self.cols])
+
     def widen(self, row: int = 0) -> Floats:
         """One row in float64."""
         out = self.fs + 32

@@ -10,7 +10,7 @@ WIDTH: Final = 18
 
 # opcode          operands, from entry 1 on
 BARRIER: Final = 0
-EMBED: Final = 1  # kind, start, cols, row bytes, scale(f), x
+EMBED: Final = 1  # kind, start, cols, row bytes, scale(f), x, in panels (0, or `int8` of a product), rows
 NORM: Final = 2  # x, weight, out, count, eps(f), items per token
 QUANTIZE: Final = 3  # x, cols, group, h, scales, sums, items per token
 ROPE: Final = 4  # x, heads, head dim, table, interleaved

@@ -112,7 +112,7 @@ def token_step(
     elif op == ROUTE:
         tokenwise.route(steps, p, first, last, ids, f, fb, fi, scratch)
     elif op == EMBED:
-        tokenwise.embed(steps, p, first, last, rank, control, ids, w, wb, f, h, k, kb)
+        tokenwise.embed(steps, p, first, last, rank, control, ids, w, wb, f, fi, h, k, kb)
 
 
 def row_step(

@@ -10,9 +10,11 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import quantize
+from rml.kernels.kinds import group_of
 from rml.kernels.matmul import widen
 from rml.kernels.norms import add, choose_experts, move, rms_norm, scale, softmax_in_place
 from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE
+from rml.kernels.panel_rows import widen_panel_row
 
 
 def first_token(n: i64, rank: i64, ranks: i64) -> i64:
@@ -22,15 +24,22 @@ def first_token(n: i64, rank: i64, ranks: i64) -> i64:
 
 def embed(
     steps: vec[i64], p: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """x[t] = row ids[t] of the embedding matrix * scale."""
+    kind: i64 = steps[p + 1]
     cols: i64 = steps[p + 3]
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     for t in range(first, last):
         x: i64 = steps[p + 6] + t * cols
-        widen(steps[p + 1], w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, x)
+        if steps[p + 7] != 0:
+            widen_panel_row(
+                kind, steps[p + 7] - 1, wb, steps[p + 2], steps[p + 8], ids[t], cols // group_of(kind), h, hs,
+                k, kb, ks, f, fi, x,
+            )  # fmt: skip
+        else:
+            widen(kind, w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, x)
         scale(f, x, cols, f[steps[p + 5]])
 
 
