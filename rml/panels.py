@@ -79,9 +79,8 @@ def is_packed(matrix: Matrix) -> bool:
 
 def panel_bytes(matrix: Matrix) -> int:
     """Bytes of a matrix in panels: the last one is filled up with rows of zeros."""
-    rows = matrix.rows // PANEL * PANEL + int(native.kernel("pack.lanes_of")(matrix.rows % PANEL))
-    blocks = rows * (matrix.cols // matrix.format.block_weights)
-    return 2 * blocks * int(native.kernel("kinds.panel_units")(matrix.format.id))
+    blocks = matrix.cols // matrix.format.block_weights
+    return 2 * int(native.kernel("pack.entries_of")(matrix.format.id, matrix.rows, blocks))
 
 
 def _pieces(matrix: Matrix, offset: int) -> Iterator[Piece]:

@@ -61,7 +61,6 @@ class Steps:
     def __init__(self, address: Address, tokens: int, exact: bool, widest: int, wide: bool) -> None:
         self.address, self.tokens, self.exact = address, tokens, exact
         self.widest, self.wide = widest, wide
-        self.share = 8  # rows that are not divided among ranks: a cache line of outputs, or a panel if there is one
         self.f, self.h, self.k, self.ids = Plan(), Plan(), Plan(), Plan()
         self.floats, self.integers = Constants(self.f), Constants(self.ids)
         self.floats.vector(f16_table())  # at 0, where the kernels look f16 factors up
@@ -91,8 +90,12 @@ class Steps:
         """0: products with this type take float64 activations; 1: int8 ones; 2: the same, factors in f16 (pack.py)."""
         if self.exact or not stored.activation_group:
             return 0
-        self.share = PANEL
         return 2 if self.wide else 1
+
+    @property
+    def share(self) -> int:
+        """Rows that are not divided among ranks: a cache line of outputs, or a panel if a product takes any."""
+        return PANEL if self.inputs else 8
 
     # --------------------------------------------------------------------------------------------- structure
 

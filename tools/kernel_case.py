@@ -65,9 +65,8 @@ class Case:
 
     def _pack(self) -> None:
         """The matrix in panels, for int8 products."""
-        rows = self.rows // PANEL * PANEL + int(native.kernel("pack.lanes_of")(self.rows % PANEL))
-        units = self.groups * int(native.kernel("kinds.panel_units")(self.kind))
-        panels = native.buffer(rows * units + PANEL, np.int16)  # kernels read on beyond the last
+        entries = int(native.kernel("pack.entries_of")(self.kind, self.rows, self.groups))
+        panels = native.buffer(entries + PANEL, np.int16)  # kernels read on beyond the last
         scratch, pack = native.buffer(PACK_SCRATCH, np.int16), native.kernel("pack.pack_rows")
         operands = (self.w, 0, self.rows, self.groups, scratch, 0, panels, 0)
         self.int8_mode = 1

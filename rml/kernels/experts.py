@@ -17,7 +17,7 @@ from rml.kernels.kinds import group_of
 from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
 from rml.kernels.quantize import parts_of
 
-ROWS: Final = 128  # rows of an expert, a group of panels, for all its tokens before the next: they stay cached
+ROWS: Final = 128  # rows of an expert, a panel, for all its tokens before the next: they stay cached
 
 
 def one_row(

@@ -1,10 +1,10 @@
 """Matrix times vector and matrix times tokens for every stored type: the one place that looks at a format's number.
 
-A matrix is `rows` rows of `cols` weights, row after row, from byte `start` of the mapped file. `kind` is the ggml type
-id. Arenas and their elements:
+A matrix is `rows` rows of `cols` weights from byte `start` of the weights, row after row as in the file, or in panels
+(pack.py). `kind` is the ggml type id. Arenas and their elements:
 
-    w, wb   the mapped weights as vec[u8] and as bytes, the same memory
-    h, hu   i16 and u8, one memory: int8 activations, of one token or of tiles of 32 tokens, and scratch
+    w, wb   the weights as vec[u8] and as bytes, the same memory
+    h, hu   i16 and u8, one memory: int8 activations, token after token, and scratch
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
     f, fi   float64 and their bits as i64, one memory: everything else; f[bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
@@ -51,24 +51,6 @@ def scratch_f(cols: i64) -> i64:
     return i64(F_SCRATCH)
 
 
-def int8_rows(
-    kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, cols: i64, n: i64,
-    h: vec[i16], hu: vec[u8], hx: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
-    y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
-) -> None:  # fmt: skip
-    """f[y + t * ystride + r] (+)= row r times token t, for n tokens of int8 activations.
-
-    The matrix, of `rows` rows of a quantised type, lies in panels (pack.py) from byte `start`; `first` is a multiple of
-    128, and so is `last` unless it is the last row. Token t is what quantize.quantize_row wrote
-    with group = group_of(kind): the bytes of h[hx + t * cols / 2 :], f[scale + t * cols / group + g],
-    k[sums + t * cols / 32 + s] (/ 16 for the K types).
-    """
-    multiply_panels(
-        kind, wide, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, k, kb, sums,
-        f, fi, scale, y, ystride, accumulate, hs, ks, fs,
-    )  # fmt: skip
-
-
 def widen(
     kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, h: vec[i16], hs: i64, k: vec[i32], kb: bytes, ks: i64,
     f: vec[float], out: i64
@@ -112,13 +94,17 @@ def product(
     h: vec[i16], hu: vec[u8], hx: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], x: i64,
     scale: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[y + t * ystride + r] (+)= row r times token t, for n tokens: int8 activations and panels if int8 = 1, the same
-    with factors in f16 if int8 = 2, otherwise f[x + t * cols :] and rows as they lie in the file.
+    """f[y + t * ystride + r] (+)= row r times token t, for n tokens.
+
+    int8 = 0: token t is f[x + t * cols :], and the matrix lies row after row as in the file. int8 = 1: its `rows` rows
+    lie in panels (pack.py; 2: with factors in f16), `first` is a multiple of 128, and so is `last` unless it is the
+    last row; token t is what quantize.quantize_row wrote with group = group_of(kind): the bytes of
+    h[hx + t * cols / 2 :], f[scale + t * cols / group + g], k[sums + t * cols / 32 + s] (/ 16 for the K types).
     """
     if int8 != 0:
-        int8_rows(
-            kind, int8 - 1, w, wb, start, rows, first, last, cols, n, h, hu, hx, k, kb, sums, f, fi, scale,
-            y, ystride, accumulate, hs, ks, fs,
+        multiply_panels(
+            kind, int8 - 1, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, k, kb, sums,
+            f, fi, scale, y, ystride, accumulate, hs, ks, fs,
         )  # fmt: skip
     elif n == 1 and group_of(kind) == 0:
         matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)

@@ -48,6 +48,11 @@ def lanes_of(rows: i64) -> i64:
     return (rows + 31) // 32 * 32
 
 
+def entries_of(kind: i64, rows: i64, blocks: i64) -> i64:
+    """The i16 entries that `rows` rows of `blocks` blocks take in panels: the last one filled up."""
+    return (rows // PANEL * PANEL + lanes_of(rows % PANEL)) * blocks * panel_units(kind)
+
+
 def factor_code(half: i64) -> i64:
     """The 16 bits that stand for the f16 with the bits `half` (see above), or -1 for one that has none."""
     fraction: i64 = half & 1023

@@ -15,15 +15,11 @@ from rml.kernels.pack import PANEL
 
 
 def halves(pieces: i64, h: vec[i16], sums: i64, k: vec[i32], out: i64, lanes: i64) -> None:
-    """k[out + e], k[out + PANEL + e] = the sums over both halves of a part."""
+    """k[out + e], k[out + PANEL + e] = the sums over both halves of a part, of one piece or four."""
     if pieces == 1:
         for e in range(lanes):
             k[out + e] = i32(h[sums + e])
             k[out + PANEL + e] = i32(h[sums + 512 + e])
-    elif pieces == 2:
-        for e in range(lanes):
-            k[out + e] = i32(h[sums + e]) + i32(h[sums + 128 + e])
-            k[out + PANEL + e] = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e])
     else:
         for e in range(lanes):
             k[out + e] = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])

@@ -1,8 +1,8 @@
 """Panels of quantised weights times one token of int8 activations or many.
 
 Block by block, part by part, a panel's weights are unpacked into planes (panel_blocks.py); then every token's 32
-activations are spread and multiplied by all of them (panel_dot.py; Q8_0: panel_bytes.py). A block adds to the total of
-an output, in this order and in float64 (panel_sums.py),
+activations are spread and multiplied by all of them (panel_dot.py; Q8_0 and many tokens: panel_bytes.py). A block adds
+to the total of an output, in this order and in float64 (panel_sums.py),
 
     (sum of q x - offset * sum of x) * d * scale             types without a minimum
     (sum of q x * d + sum of x * m) * scale                  Q4_1, Q5_1
@@ -30,7 +30,7 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, width_of
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
-from rml.kernels.panel_blocks import factors, five_bits, nibbles, part_scales, planes
+from rml.kernels.panel_blocks import factors, part_scales, planes
 from rml.kernels.panel_bytes import dot_pairs, pairs
 from rml.kernels.panel_dot import dot_bytes, dot_planes, pieces_of, spread_nibbles
 from rml.kernels.panel_sums import add_block, add_block_with_minimum, add_part, add_scaled, add_short, whole
@@ -72,10 +72,7 @@ def short_panel(
         ask(wb, p + AHEAD, share)
         factors(wide, wb, p, header, fi, k, ks + BITS)
         ask(wb, p + AHEAD + share, share)
-        if width == 4:
-            nibbles(wb, p + header * 2, lanes, h, hs)
-        else:
-            five_bits(wb, p + header * 2, lanes, h, hs)
+        planes(width, wb, p + header * 2, lanes, h, hs)
         ask(wb, p + AHEAD + share * 2, share)
         for t in range(n):
             g: i64 = t * blocks + b
@@ -184,7 +181,7 @@ def multiply_panels(
     h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
     y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.int8_rows. `first` is a panel's first row."""
+    """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
     values: i64 = blocks * 16  # entries of h and of k that a token takes
     of_sums: i64 = blocks
     if kind >= 10:

@@ -80,7 +80,7 @@ def quantize_row(
     f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, hu: vec[u8], hx: i64,
     k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """Rounds one token, f[x + position]. group: matmul.group_of of the matrix's type, not 0.
+    """Rounds one token, f[x + position]. group: kinds.group_of of the matrix's type, not 0.
 
     Writes hu[hx + position] = q, an int8 byte; f[scale + g] = the group's scale; k[sums + s] = the sums of q, each of
     32 positions (of 16 where group is 256). f[fs : fs + group] is scratch.
