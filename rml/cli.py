@@ -304,7 +304,6 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write all logits: .npy, (positions, vocabulary) float64.",
 )
-@click.option("--deterministic", is_flag=True, help="The same bits however the prompt is cut, also for float weights.")
 def logits(
     model: Path,
     prompt: str | None,
@@ -317,13 +316,12 @@ def logits(
     all_positions: bool,
     top: int,
     out: Path | None,
-    deterministic: bool,
 ) -> None:
     """Show what MODEL expects after PROMPT: the largest logits, of the last position or of all."""
     asked = read_prompt(model, prompt, ids, special)
     if not asked.ids:
         raise InvalidArgument("the prompt is empty: there is no token to continue from")
-    loaded = rml.load(model, threads=threads, dot=dot, deterministic=deterministic)
+    loaded = rml.load(model, threads=threads, dot=dot)
     with (
         progress("positions", len(asked.ids)) as advance,
         LogitsFile(out, len(asked.ids) if all_positions else 1, loaded.config.vocab_size) as file,

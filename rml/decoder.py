@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rml.arenas import Floats, Region
-from rml.blas import BlasProducts, LongProduct
 from rml.config import ModelConfig
-from rml.engine import SPIN_SECONDS, Engine
+from rml.engine import Engine
 from rml.errors import InvalidArgument
 from rml.kernels import attend, cache_rows, experts, matmul
 from rml.kernels.opcodes import GELU_TANH, SILU
@@ -31,7 +30,7 @@ from rml.kv_cache import CacheType, KvCache
 from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
 from rml.panels import for_products
 from rml.rope import Rope
-from rml.steps import Address, Product, Steps, Tap
+from rml.steps import Address, Steps, Tap
 from rml.threads import choose_ranks
 from rml.weight_source import WeightSource
 
@@ -39,8 +38,6 @@ Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
-BLAS_TOKENS = 32  # from here on BLAS multiplies in a model of F32, F16 and BF16 matrices, unless `deterministic`
-BLAS_CALL_TOKENS = 512  # CALL_TOKENS of such a model: each piece widens all weights, and BLAS likes long products
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 
@@ -209,51 +206,26 @@ def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
     return max(products, attention, 2048), matmul.scratch_h(widest), matmul.scratch_k(widest)
 
 
-def call_tokens(uses_blas: bool) -> int:
-    """Tokens of the longest piece that a model runs at once."""
-    return BLAS_CALL_TOKENS if uses_blas else CALL_TOKENS
-
-
-def long_products(run: ForwardPass, first: int, last: int, tapped: bool) -> list[list[Product]]:
-    """Products in steps [first, last) of a float model, those of one input together unless a tap may come between."""
-    # the last token's own head is no long product, and must run in one piece with the step that picks the token
-    alone = range(run.body_end, run.last_end)
-    groups: list[list[Product]] = []
-    for p in run.steps.products:
-        if p.step not in alone and first <= p.step < last:
-            before = groups[-1][-1] if groups else p
-            if before.step + 1 == p.step and before.x == p.x and not tapped:
-                groups[-1].append(p)
-            else:
-                groups.append([p])
-    return groups
-
-
 class DecoderLM:
     """A loaded model. `rml.load` opens it, `new_cache` gives a memory of keys and values, `forward` runs tokens.
 
     A model and its caches serve one caller at a time; several models may live in one process.
     """
 
-    def __init__(
-        self, source: WeightSource, threads: int | None = None, dot: str | None = None, deterministic: bool = False
-    ) -> None:
+    def __init__(self, source: WeightSource, threads: int | None = None, dot: str | None = None) -> None:
         """source: an opened model. The other arguments are those of `rml.load`."""
         if dot not in (None, "int8", "exact"):
             raise InvalidArgument(f'dot={dot!r}: expected "int8" (quantised weights times int8 activations) or "exact"')
         self.weights = source
         self.config = source.config
         self.dot = dot or "int8"
-        self.deterministic, ranks = deterministic, choose_ranks(threads)
+        ranks = choose_ranks(threads)
         self.layers = for_products(load_weights(source), ranks, exact=dot == "exact")
         self.ropes = [Rope(self.config, self.layers.rope_freqs)]
         if self.config.rope_local_theta is not None:
             self.ropes.append(Rope.local(self.config))
         self.engine = Engine(self.layers.files(), ranks)
         weakref.finalize(self, self.engine.close).atexit = False  # the workers end with the model
-        # one quantised matrix is enough: int8 products promise the same bits for every cut of a prompt, unasked
-        self.uses_blas = not deterministic and self.layers.all_float()
-        self.blas = BlasProducts(self.engine.ranks)
         self.passes: ForwardPass | None = None
 
     @property
@@ -326,8 +298,7 @@ class DecoderLM:
         taps: TapFunction | None,
     ) -> None:
         every = all_logits or taps is not None  # the head runs for every token
-        longest = call_tokens(self.uses_blas)
-        most = max(1, min(longest, LOGIT_ENTRIES // self.config.vocab_size)) if every else longest
+        most = max(1, min(CALL_TOKENS, LOGIT_ENTRIES // self.config.vocab_size)) if every else CALL_TOKENS
         run = self._reserve(min(len(ids), most), min(len(ids), most) if every else 1, taps is not None)
         self.engine.use_cache(cache)
         for first in range(0, len(ids), most):
@@ -347,26 +318,16 @@ class DecoderLM:
     def _run_steps(
         self, run: ForwardPass, first: int, last: int, n: int, position: int, taps: TapFunction | None
     ) -> None:
-        """Runs steps [first, last) natively, but for stops: taps, and long float products, which BLAS does faster."""
-        stops: list[tuple[int, Tap | list[Product]]] = []
+        """Runs steps [first, last) natively, in one piece but for taps."""
+        done = first
         if taps is not None:
-            stops += [(tap.step, tap) for tap in run.steps.taps if first < tap.step <= last]
-        blas = self.uses_blas and n >= BLAS_TOKENS
-        if blas:
-            stops += [(group[0].step, group) for group in long_products(run, first, last, taps is not None)]
-        self.engine.patience = 0.0 if blas else SPIN_SECONDS
-        for step, stop in sorted(stops, key=lambda item: item[0]):
-            if step > first:
-                self.engine.run(first, step, n, position)
-            first = step
-            if isinstance(stop, list):
-                view = self.engine.view
-                self.blas.multiply([LongProduct(p.matrix, view(p.x, n), view(p.y, n), p.accumulate) for p in stop])
-                first += len(stop)
-            elif taps is not None:
-                self._tap(stop, n, taps)
-        if first < last:
-            self.engine.run(first, last, n, position)
+            for tap in (tap for tap in run.steps.taps if first < tap.step <= last):
+                if done < tap.step:
+                    self.engine.run(done, tap.step, n, position)
+                self._tap(tap, n, taps)
+                done = tap.step
+        if done < last:
+            self.engine.run(done, last, n, position)
 
     def _tap(self, tap: Tap, n: int, taps: TapFunction) -> None:
         values = self.engine.view(tap.region, n, self.engine.ids if tap.in_ids else self.engine.f)

@@ -39,7 +39,6 @@ class Engine:
         self.workers = min(ranks, available_cores()) if BUILD.mode == "release" else 1
         self.epochs = native.buffer(EPOCH_STRIDE * self.workers, np.int64)
         self.crew: Crew | None = None
-        self.patience = SPIN_SECONDS  # how long an idle worker spins; 0 where others need its core between two runs
         self.broken = ""
 
     def address(self, file: MappedFile, offset: int) -> int:
@@ -138,7 +137,7 @@ class Engine:
         if cache is None:  # between two programs
             time.sleep(SPIN_SECONDS)
             return
-        serve = native.kernel("program.serve").prepare(*self._arguments(worker, cache), generation, self.patience)
+        serve = native.kernel("program.serve").prepare(*self._arguments(worker, cache), generation, SPIN_SECONDS)
         serve()
 
     def _is_idle(self, worker: int) -> bool:

@@ -93,10 +93,6 @@ class Weights:
 
         return replace(self, head=matrix(self.head), layers=tuple(map(layer_of, self.layers)))
 
-    def all_float(self) -> bool:
-        """Whether every matrix is F32, F16 or BF16."""
-        return all(matrix.format.is_float for matrix in self.matrices())
-
     def files(self) -> list[MappedFile]:
         """The mapped files (and aligned copies of unaligned tensors) that hold the matrices."""
         return list({id(matrix.file): matrix.file for matrix in self.matrices()}.values())

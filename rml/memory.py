@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rml.blas import room
-from rml.decoder import BLAS_TOKENS, ForwardPass, call_tokens, scratch_sizes
+from rml.decoder import CALL_TOKENS, ForwardPass, scratch_sizes
 from rml.kv_cache import DTYPES, PAGE_SIZE, bytes_per_token
 from rml.layers import Weights, load_weights
 from rml.panels import is_packed, panel_bytes
@@ -52,18 +51,15 @@ def estimate(
     packed = [] if exact else [matrix for matrix in weights.products() if is_packed(matrix)]
     own = {id(tensor.file) for tensor in source.tensors.values()}
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
-    floats = weights.all_float()
-    longest = call_tokens(uses_blas=floats)
-    tokens = min(tokens or longest, longest)
+    tokens = min(tokens or CALL_TOKENS, CALL_TOKENS)
     run = ForwardPass(config, weights, lambda file, offset: offset, tokens, 1, exact)
-    blas = room(weights.matrices(), threads, tokens) if floats and tokens >= BLAS_TOKENS else 0
     scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(
         weights=sum(tensor.nbytes for tensor in source.tensors.values()) - sum(matrix.nbytes for matrix in packed),
         panels=sum(map(panel_bytes, packed)),
         copies=8 * vectors + sum(file.size for file in weights.files() if id(file) not in own),
-        workspace=blas + sum(count * ARENA_BYTES[name] for name, count in entries.items()),
+        workspace=sum(count * ARENA_BYTES[name] for name, count in entries.items()),
         logits=8 * config.vocab_size,
         cache={dtype: bytes_per_token(config, dtype) for dtype in DTYPES},
         tokens=tokens,

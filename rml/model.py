@@ -16,11 +16,9 @@ from rml.weight_source import open_weights
 class LanguageModel(DecoderLM):
     """A DecoderLM that was opened from `path`, with the tokenizer that lies there."""
 
-    def __init__(
-        self, path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
-    ) -> None:
+    def __init__(self, path: str | Path, threads: int | None = None, dot: str | None = None) -> None:
         """See `load`."""
-        super().__init__(open_weights(path), threads, dot, deterministic)
+        super().__init__(open_weights(path), threads, dot)
         self.path = Path(path)
 
     @cached_property
@@ -40,15 +38,15 @@ class LanguageModel(DecoderLM):
 
 
 def load(
-    path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = False
+    path: str | Path, threads: int | None = None, dot: str | None = None, deterministic: bool = True
 ) -> LanguageModel:
     """Opens a GGUF file or a Hugging Face directory (config.json and safetensors); weights stay in the mapped files.
 
     threads: ranks that share the work; None takes every available core.
     dot: "int8" (default) rounds activations to int8 for quantised weights, "exact" multiplies stored weights by
         float64.
-    deterministic: also forbids the one exception to "the same bits for any way of cutting the prompt": BLAS in a long
-        prefill of a model of F32, F16 and BF16 matrices.
+    deterministic: for callers who state what they rely on. Every model gives the same bits for any number of threads
+        and any way of cutting the prompt; there is no faster way that does not, so False changes nothing.
     Raises BadFile, Unsupported or InvalidArgument, with file, tensor or key, and what to do next.
     """
-    return LanguageModel(path, threads, dot, deterministic)
+    return LanguageModel(path, threads, dot)

@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from rml.decoder import BLAS_CALL_TOKENS
+from rml.decoder import CALL_TOKENS
 from rml.generate import Logits, Model
 from rml.kv_cache import CacheType
 
 ROWS_AT_ONCE = 1 << 22  # entries of logits held at a time: 32 MB
-TOKENS_AT_ONCE = BLAS_CALL_TOKENS  # of a call: the longest piece that a model does not cut again
+TOKENS_AT_ONCE = CALL_TOKENS  # of a call: the longest piece that a model does not cut again
 
 
 @dataclass(frozen=True)

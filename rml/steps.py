@@ -39,17 +39,6 @@ class Tap:
     in_ids: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A product y (+)= matrix x at step `step`, for those who run it in another way (BLAS)."""
-
-    step: int
-    matrix: Matrix
-    x: Region
-    y: Region
-    accumulate: bool
-
-
 class Steps:
     """The program under construction, for calls of up to `tokens` tokens.
 
@@ -66,7 +55,6 @@ class Steps:
         self.floats.vector(f16_table())  # at 0, where the kernels look f16 factors up
         self.records: list[list[int]] = []
         self.taps: list[Tap] = []
-        self.products: list[Product] = []
         self.inputs: dict[int, Input] = {}  # by activation group
 
     # ------------------------------------------------------------------------------------------------ memory
@@ -157,7 +145,6 @@ class Steps:
         self, matrix: Matrix, x: Region, y: Region, bias: Floats | None = None, accumulate: bool = False
     ) -> None:
         """y = matrix x (+ bias), or y += with `accumulate`; x has been prepared. No barrier: rows are shared alike."""
-        self.products.append(Product(len(self.records), matrix, x, y, accumulate))
         a = self._operands(matrix.format)
         start = self.address(matrix.file, matrix.offset)
         self._emit(

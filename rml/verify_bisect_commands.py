@@ -36,7 +36,7 @@ def open_side(path: Path, dot: str, cache_dtype: CacheType, threads: int | None)
     """A dump, or an engine run of a model."""
     if path.is_file() and zipfile.is_zipfile(path):
         return DumpSide(path)
-    model = rml.load(path, threads=threads, dot=dot, deterministic=True)
+    model = rml.load(path, threads=threads, dot=dot)
     return EngineSide(model, f"{path} ({model.dot} products, cache {cache_dtype})", cache_dtype)
 
 

@@ -135,7 +135,7 @@ class Models:
         place = path.resolve()
         if place not in self.opened:
             self.opened[place] = open_weights(path)
-        model = rml.DecoderLM(self.opened[place], self.threads, dot, deterministic=True)
+        model = rml.DecoderLM(self.opened[place], self.threads, dot)
         return EngineSource(model, f"{path} ({model.dot} products, cache {cache_dtype})", cache_dtype)
 
 
@@ -281,7 +281,7 @@ def kv(
     as_json: bool,
 ) -> None:
     """What f32, f16 and int8 KV caches cost against f64: errors of each layer, KL divergence, advice on outliers."""
-    loaded = rml.load(model, threads=threads, dot=dot, deterministic=True)
+    loaded = rml.load(model, threads=threads, dot=dot)
     scored = chosen_ids(model, loaded.config.vocab_size, text, ids, count or KV_TOKENS, bos)
     tokens = prompt_of(scored)
     with progress("tokens", len(tokens)) as advance:

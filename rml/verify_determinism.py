@@ -42,10 +42,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All ways of running one product; `deterministic` is the load option it needed."""
+    """All ways of running one product."""
 
     dot: Dot
-    deterministic: bool
     cells: tuple[Cell, ...]
 
     @property
@@ -56,7 +55,7 @@ class Matrix:
     def as_dict(self) -> dict[str, Any]:
         """As a JSON object."""
         cells = [vars(cell) for cell in self.cells]
-        return {"dot": self.dot, "deterministic": self.deterministic, "hashes": self.hashes, "cells": cells}
+        return {"dot": self.dot, "hashes": self.hashes, "cells": cells}
 
 
 def prompt_length(vocab: int) -> int:
@@ -126,16 +125,14 @@ def determinism(
     found = []
     for dot in dots or useful_dots(path):
         cells: list[Cell] = []
-        deterministic = False
         for count in threads:
             model = load_ranks(path, count, dot)
-            deterministic = model.deterministic
             for cell in _cells(model, tokens, cache_dtype):
                 cells.append(cell)
                 if on_cell:
                     on_cell(cell)
             model.engine.close()
-        found.append(Matrix(dot, deterministic, tuple(cells)))
+        found.append(Matrix(dot, tuple(cells)))
     return found
 
 
@@ -146,10 +143,10 @@ def useful_dots(path: str | Path) -> tuple[Dot, ...]:
 
 
 def load_ranks(path: str | Path, ranks: int, dot: Dot) -> DecoderLM:
-    """The model with so many threads. int8 promises its bits without an option, so it is tested without."""
+    """The model with so many threads."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"threads=\d+ on", UserWarning)  # meant here
-        return rml.load(path, threads=ranks, dot=dot, deterministic=dot == "exact")
+        return rml.load(path, threads=ranks, dot=dot)
 
 
 def _cells(model: DecoderLM, tokens: Sequence[int], cache_dtype: CacheType) -> Iterator[Cell]:

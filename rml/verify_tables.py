@@ -25,7 +25,7 @@ def matrix_table(matrix: Matrix) -> str:
     cells = {(c.threads, c.feeding, c.cache): c.sha256[:SHOWN_DIGITS] for c in matrix.cells}
     threads = sorted({cell.threads for cell in matrix.cells})
     rows = [(count, *(cells[count, *column] for column in columns)) for count in threads]
-    title = f"{matrix.dot}{', deterministic=True' if matrix.deterministic else ''}: SHA-256 of the logits"
+    title = f"{matrix.dot}: SHA-256 of the logits"
     count = len(matrix.hashes)
     verdict = "the same bits in every run" if count == 1 else f"{count} DIFFERENT RESULTS"
     names = [f"{feeding}, {cache}" for feeding, cache in columns]

@@ -177,17 +177,9 @@ def test_one_token_steps_allocate_nothing_that_stays(name: str) -> None:
     ]  # fmt: skip
 
 
-def test_blas_and_kernels_agree_where_bits_may_differ() -> None:
-    model = case("llama/hf").model
-    kernels = rml.load(model, threads=1, deterministic=True)
-    blas = rml.load(model, threads=2)
-    difference = np.abs(run(kernels, [33]) - run(blas, [33])).max()
-    assert difference < 1e-12
-
-
 @pytest.mark.parametrize("name", ["llama/hf", "gemma3/hf", "qwen3_moe/hf", "olmoe/hf"])
 def test_taps_name_every_step_and_change_nothing(name: str) -> None:
-    model = rml.load(case(name).model, threads=1, deterministic=True)
+    model = rml.load(case(name).model, threads=1)
     plain = model.forward(TOKENS, model.new_cache(64, "f64"))
     seen: dict[str, Logits] = {}
     tapped = model.forward(TOKENS, model.new_cache(64, "f64"), taps=seen.__setitem__)
@@ -195,7 +187,8 @@ def test_taps_name_every_step_and_change_nothing(name: str) -> None:
     assert {"embed", "blk.0.q_rope", "blk.1.attn_out", "blk.1.o_proj", "blk.1.ffn_out", "final_norm", "logits"} <= set(
         seen
     )
-    assert np.abs(plain - tapped).max() < 1e-12
+    in_turn = 1e-12 if model.config.num_experts else 0.0  # tapped, experts are added up before they are added to x
+    assert np.abs(plain - tapped).max() <= in_turn
     np.testing.assert_array_equal(seen["logits"][-1], tapped)
 
 

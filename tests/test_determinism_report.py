@@ -21,7 +21,7 @@ def test_a_line_per_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]
     assert [(row["model"], row["product"]) for row in rows] == [
         ("fixtures/llama/model-q8_0.gguf", "int8"),
-        ("fixtures/llama/model-q8_0.gguf", "exact, deterministic=True"),
+        ("fixtures/llama/model-q8_0.gguf", "exact"),
     ]
     assert all(row["hashes"] == 1 and row["runs"] == 6 and row["tokens"] == 7 for row in rows)
     assert rows[0]["sha256"] != rows[1]["sha256"]
@@ -30,7 +30,7 @@ def test_a_line_per_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_two_hashes_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = (Cell(1, "whole", "fresh", "aa"), Cell(2, "whole", "fresh", "bb"))
-    monkeypatch.setattr(determinism_report, "determinism", lambda *_: [Matrix("int8", False, cells)])
+    monkeypatch.setattr(determinism_report, "determinism", lambda *_: [Matrix("int8", cells)])
     model = case("llama/hf").model
     assert determinism_report.main([str(model), "--output", str(tmp_path / "matrix")]) == 1
 

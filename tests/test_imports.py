@@ -23,7 +23,7 @@ ORDER = [
     ["weight_source"],
     ["rope", "kv_cache"],
     ["attention", "moe", "layers", "steps", "threads"],
-    ["engine", "blas", "slow_types"],
+    ["engine", "slow_types"],
     ["panels"],
     ["decoder"],
     ["chat_worker"],

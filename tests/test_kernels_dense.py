@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerances import KERNEL_PRODUCT
 
-from rml import native
 from rml.build_info import BUILD
 from tools.kernel_case import HALF, Bytes, Case, Floats, same_bits
 
@@ -31,14 +30,14 @@ def stored(name: str, values: Floats) -> tuple[Bytes, Floats]:
 
 
 def in_lanes(weights: Floats, x: Floats) -> float:
-    """The order that rml/kernels/dense.py states: 16 partial sums, then those one after another."""
+    """The order that rml/kernels/lanes.py states: 16 partial sums, then those in halves."""
     lanes = [0.0] * 16
     for j, (w, v) in enumerate(zip(weights.tolist(), x.tolist(), strict=True)):
         lanes[j % 16] += w * v
-    total = 0.0
-    for lane in lanes:
-        total += lane
-    return total
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [low + high for low, high in zip(lanes[:half], lanes[half:], strict=True)]
+    return lanes[0]
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
@@ -126,9 +125,17 @@ def test_row_ranges_and_accumulation(name: str) -> None:
     assert same_bits(case.one(0, 0, 7, True), whole[0] + whole[0])
 
 
-def test_float64_dot_keeps_its_order() -> None:
+@pytest.mark.parametrize("tokens", [2, 3, 4, 9])
+@pytest.mark.parametrize(("rows", "cols"), [(1, 20), (7, 48), (67, 30), (131, 16), (6, 1303)])
+def test_many_tokens_times_blocks_of_rows(tokens: int, rows: int, cols: int) -> None:
+    """More rows than a block, rows in several pieces, tokens and rows left over; the same bits as one by one."""
     rng = np.random.default_rng(9)
-    f = native.buffer(400, np.float64)
-    f[:200] = rng.standard_normal(200) * 10.0 ** rng.integers(-8, 8, 200)
-    got = native.kernel("dense.dot")(f, 0, 100, 99, 200)
-    assert got == in_lanes(f[:99], f[100:199])
+    raw, weights = stored("F32", rng.standard_normal((rows, cols)) * 10.0 ** rng.integers(-8, 8, (rows, cols)))
+    x = rng.standard_normal((tokens, cols))
+    case = Case("F32", raw, rows, cols, x)
+    got = case.exact()
+    for t in range(tokens):
+        for r in (0, rows // 2, rows - 1):
+            assert got[t, r] == in_lanes(weights[r], x[t])
+        assert same_bits(got[t], case.one(t))
+    assert case.f[case.y + rows : case.y + case.ystride].any() == np.False_, "nothing behind a token's row is written"

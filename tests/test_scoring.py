@@ -32,7 +32,7 @@ def test_reduced_rows_keep_probabilities() -> None:
 
 def test_scores_are_the_forward_passs_and_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rml.scoring.TOKENS_AT_ONCE", 64)
-    model = rml.load(FIXTURES / "llama/model.gguf", deterministic=True)
+    model = rml.load(FIXTURES / "llama/model.gguf")
     tokens = [1 + i % 60 for i in range(150)]
     expected = model.forward(tokens, model.new_cache(150), all_logits=True)
     watched: list[int] = []
@@ -47,7 +47,9 @@ def test_scores_are_the_forward_passs_and_come_in_order(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("dot", ["int8", "exact"])
-@pytest.mark.parametrize("path", ["llama/model-q8_0.gguf", "gemma3/model.gguf", "qwen3_moe/hf", "llama-k/model.gguf"])
+@pytest.mark.parametrize(
+    "path", ["llama/model-q8_0.gguf", "llama/model.gguf", "gemma3/model.gguf", "qwen3_moe/hf", "llama-k/model.gguf"]
+)
 def test_the_workspace_is_estimated_within_five_percent(path: str, dot: str) -> None:
     model = rml.load(FIXTURES / path, threads=2, dot=dot)
     cache = model.new_cache(40)
@@ -59,13 +61,3 @@ def test_the_workspace_is_estimated_within_five_percent(path: str, dot: str) -> 
     in_panels = model.layers.head.file.data.nbytes if dot == "int8" and model.layers.head.file.mapping is None else 0
     assert memory.panels <= in_panels <= memory.panels + 1024
     assert memory.cache_bytes("f32", 40) == cache.arena.nbytes
-
-
-def test_the_workspace_of_long_float_products_is_in_the_estimate() -> None:
-    model = rml.load(FIXTURES / "llama/model.gguf", threads=2)
-    model.forward([1] * 64, model.new_cache(64))
-    engine, space = model.engine, model.blas.space  # of this thread; the other one's may be smaller or as large
-    arenas = sum(array.nbytes for array in (engine.f, engine.h, engine.k, engine.ids, engine.program))
-    used = arenas + space.wide.nbytes + space.product.nbytes + space.words.nbytes
-    estimated = estimate(model.weights, 2, tokens=64).workspace
-    assert used <= estimated <= 1.05 * (used + space.wide.nbytes + space.product.nbytes + space.words.nbytes)

@@ -39,7 +39,7 @@ PAIRS = sorted(
 
 
 def side(path: Path, dot: str = "exact", cache: CacheType = "f64") -> EngineSide:
-    return EngineSide(rml.load(path, threads=1, dot=dot, deterministic=True), path.name, cache)
+    return EngineSide(rml.load(path, threads=1, dot=dot), path.name, cache)
 
 
 def as_arrays(arrays: Any) -> dict[str, Any]:

@@ -30,12 +30,12 @@ SCORING = Scoring(TOKENS, window=32, skip=3, bos=1, source="test")
 
 
 def source(dot: str, cache: CacheType = "f32") -> EngineSource:
-    return EngineSource(rml.load(MODEL, threads=1, dot=dot, deterministic=True), f"toy ({dot})", cache)
+    return EngineSource(rml.load(MODEL, threads=1, dot=dot), f"toy ({dot})", cache)
 
 
 def all_log_p(dot: str, window: list[int]) -> Any:
     """Log-probabilities from all logits at once."""
-    model = rml.load(MODEL, threads=1, dot=dot, deterministic=True)
+    model = rml.load(MODEL, threads=1, dot=dot)
     logits = model.forward(window, model.new_cache(64), all_logits=True)
     return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 

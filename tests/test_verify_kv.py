@@ -21,7 +21,7 @@ FORMATS = ["qwen2/hf", "qwen2/model.gguf"]
 
 
 def load(path: Path) -> rml.DecoderLM:
-    return rml.load(path, threads=1, dot="exact", deterministic=True)
+    return rml.load(path, threads=1, dot="exact")
 
 
 @pytest.mark.slow

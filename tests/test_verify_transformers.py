@@ -25,7 +25,7 @@ def test_transformers_is_the_same_at_every_step(name: str, tmp_path: Path) -> No
 
     model, out = case(f"{name}/hf").model, tmp_path / "x.npz"
     assert dump_transformers_taps.main([str(model), "--ids", ",".join(map(str, IDS)), "--out", str(out)]) == 0
-    engine = EngineSide(rml.load(model, threads=1, dot="exact", deterministic=True), name)
+    engine = EngineSide(rml.load(model, threads=1, dot="exact"), name)
     found = bisect(DumpSide(out), engine)
     assert not found.missing
     assert max(step.total for step in found.steps) < 1e-12

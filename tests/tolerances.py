@@ -39,10 +39,6 @@ EXACT_WIDENING: Final = 2.0**-24
 times the integers of these formats has at most 23 bits, so gguf's float32 holds it; their sum rounds, half a unit.
 In the two real checkpoints not one weight does."""
 
-BLAS_BLOCKS: Final = 1e-13
-"""Blocks of rows through BLAS against the whole product, values of size 8: each shape may have its own order of
-additions. Seen: 0 on the toys."""
-
 EXP_ULP: Final = 0.9
 """rml/kernels/exp.py against the true exponential, in units of the result's last place. Seen: 0.86."""
 

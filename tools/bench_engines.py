@@ -47,7 +47,7 @@ class Rml:
         """exact: the yardstick of all others: stored weights times float64 activations, a float64 cache."""
         import rml
 
-        self.model = rml.load(path, threads=threads, dot="exact" if exact else None, deterministic=exact)
+        self.model = rml.load(path, threads=threads, dot="exact" if exact else None)
         self.cache = self.model.new_cache(capacity, "f64") if exact else self.model.new_cache(capacity)
         self.out: Logits = np.empty(self.model.config.vocab_size)
         self.settings = f"{self.model.dot} dot, {self.cache.dtype} cache"

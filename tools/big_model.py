@@ -112,7 +112,7 @@ class Run:
 
     def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """The engine's greedy continuation, for the reference to confirm."""
-        model = rml.load(self.path, self.threads, dot="exact", deterministic=True)
+        model = rml.load(self.path, self.threads, dot="exact")
         cache = model.new_cache(len(ids) + count, "f64")
         *_, last = rows(model, ids, cache, "engine, proposal", last_only=True)
         return greedy(model, last, cache, count)
@@ -157,7 +157,7 @@ class Run:
         """One way of running the engine, against the golden and, if they are there, all logits of the reference."""
         prompt = golden["prompts"][0]
         clock, peak = time.monotonic(), PeakMemory()
-        model = rml.load(self.path, self.threads, dot=limit.dot, deterministic=True)
+        model = rml.load(self.path, self.threads, dot=limit.dot)
         found, golden_error = Divergence(), 0.0
         cache = model.new_cache(len(prompt["ids"]) + GREEDY, limit.cache)
         for at, logits in enumerate(rows(model, prompt["ids"], cache, f"engine, {limit.name}")):

@@ -81,7 +81,7 @@ class Toy:
     def rows(self, totals: dict[str, npt.NDArray[np.int64]]) -> Iterator[dict[str, Any]]:
         """A row of figures and a row of layers for every way of running it; adds to each way's histogram."""
         for way in WAYS:
-            model = rml.load(self.path, threads=1, dot=way.dot, deterministic=True)
+            model = rml.load(self.path, threads=1, dot=way.dot)
             stored = {tensor.type.name for tensor in model.weights.tensors.values()}
             if way.dot == "int8" and stored <= FLOATS:
                 continue

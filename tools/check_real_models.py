@@ -132,7 +132,7 @@ def check_logits(
     checkpoint: Checkpoint, model: Path, prompt: Mapping[str, Any], limit: Limit, wanted: Logits | None
 ) -> Row:
     """One way of running the engine over one prompt, against the kept logits and, if given, all of the reference's."""
-    loaded = rml.load(model, dot=limit.dot, deterministic=True)
+    loaded = rml.load(model, dot=limit.dot)
     kept = {position["position"]: position for position in prompt["positions"]}
     found, golden_error = Divergence(), 0.0
     for position, logits in enumerate(

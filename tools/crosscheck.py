@@ -114,7 +114,7 @@ def find_engine() -> tuple[Engine | None, str]:
         return None, f"rml is left out: {problem}"
 
     def logits(model: Path, tokens: list[int]) -> Array:
-        loaded = load(model, dot="exact", deterministic=True)
+        loaded = load(model, dot="exact")
         cache = loaded.new_cache(len(tokens), dtype="f64")
         return np.array(loaded.forward(tokens, cache, all_logits=True), dtype=np.float64)
 

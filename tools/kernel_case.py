@@ -160,7 +160,7 @@ class Case:
         """One row in float64."""
         out = self.fs + 32
         start = row * int(native.kernel("kinds.row_bytes")(self.kind, self.cols))
-        native.kernel("matmul.widen")(
+        native.kernel("widen.widen")(
             self.kind, self.w, self.w, start, self.cols, self.h, self.hs, self.k, self.k, self.ks,
             self.f, out,
         )  # fmt: skip

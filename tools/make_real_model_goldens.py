@@ -144,7 +144,7 @@ def peer_distance(model: Path, ids: Sequence[int], kept: Sequence[int], run: Ref
 def make(checkpoint: Checkpoint, model: Path) -> dict[str, Any]:
     """The whole golden of a checkpoint."""
     tokenizer = open_tokenizer(model)
-    engine = rml.load(model, dot="exact", deterministic=True)
+    engine = rml.load(model, dot="exact")
     prompts = [SHORT, LONG] if engine.config.sliding_window else [SHORT]
     stamp = report.stamp(engine.threads)
     return {

@@ -54,7 +54,7 @@ def rows_of(checkpoint: Checkpoint, model: Path) -> Iterator[dict[str, Any]]:
     taps = reference_taps(model, ids, checkpoint.name)
     for limit in LIMITS:
         about = {"checkpoint": checkpoint.name, "way": limit.name}
-        loaded = rml.load(model, dot=limit.dot, deterministic=True)
+        loaded = rml.load(model, dot=limit.dot)
         with Progress(f"{checkpoint.name}, {limit.name}", 2, "runs") as progress:
             got = loaded.forward(ids, loaded.new_cache(len(ids), limit.cache), all_logits=True)
             progress.advance()

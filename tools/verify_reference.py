@@ -64,7 +64,7 @@ def scoring_of(options: argparse.Namespace, vocab: int) -> tuple[Scoring, Scored
 def kld(options: argparse.Namespace) -> int:
     """The engine's distributions against the reference's."""
     source = ReferenceSource(options.model)
-    model = rml.load(options.model, dot=options.dot, deterministic=True)
+    model = rml.load(options.model, dot=options.dot)
     engine = EngineSource(model, f"{options.model} ({model.dot} products, cache {options.cache})", options.cache)
     scoring, scored = scoring_of(options, source.vocab)
     with Progress("comparing", scoring.positions, "positions") as progress:

@@ -1,8 +1,4 @@
-"""Rows of unquantised weights (F32, F16, BF16) and of float64 times float64 activations.
-
-Every dot product adds in one order: 16 partial sums, `lane[t] += w[16b + t] * x[16b + t]` for b upwards, then the
-lanes 0..15 one after another. All paths (one token, many tokens, widened rows of quantised formats) use this order,
-so they give the same bits.
+"""Rows of unquantised weights (F32, F16, BF16) times one token of float64 activations. The order: see lanes.py.
 
 The lanes are variables, written out: those the compiler keeps in two vector registers. Lanes in memory would have to be
 read and written again for each block, since for all it knows they could be weights or activations.
@@ -17,6 +13,8 @@ from librt.vecs import vec
 from mypy_extensions import i32, i64
 
 from rml.kernels.dense_four import four_dots_f32
+from rml.kernels.lanes import add_up
+from rml.kernels.norms import fill
 from rml.kernels.prefetch import prefetch
 
 # an f16 exponent stands 112 below the f32 one of the same value
@@ -25,75 +23,11 @@ NARROW: Final = 2048  # up to here the activations of a row stay in the first ca
 AHEAD: Final = 8192  # bytes by which a row is asked for before it is read
 
 
-def sum_lanes(f: vec[float], lane: i64) -> float:
-    """f[lane] to f[lane + 15], one after another."""
-    total: float = 0.0
-    for t in range(i64(16)):
-        total += f[lane + t]
-    return total
+def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> None:
+    """f[lane + t] = sum of weight j * f[x + j] for j = t mod 16 below `count`: f32 from byte p of wb, times `factor`.
 
-
-def dot(f: vec[float], w: i64, x: i64, count: i64, lane: i64) -> float:
-    """Sum of f[w + j] * f[x + j] for j < count, in the module's order; f[lane : lane + 16] is scratch."""
-    l0: float = 0.0
-    l1: float = 0.0
-    l2: float = 0.0
-    l3: float = 0.0
-    l4: float = 0.0
-    l5: float = 0.0
-    l6: float = 0.0
-    l7: float = 0.0
-    l8: float = 0.0
-    l9: float = 0.0
-    l10: float = 0.0
-    l11: float = 0.0
-    l12: float = 0.0
-    l13: float = 0.0
-    l14: float = 0.0
-    l15: float = 0.0
-    for b in range(count >> 4):
-        i: i64 = w + b * 16
-        j: i64 = x + b * 16
-        l0 += f[i] * f[j]
-        l1 += f[i + 1] * f[j + 1]
-        l2 += f[i + 2] * f[j + 2]
-        l3 += f[i + 3] * f[j + 3]
-        l4 += f[i + 4] * f[j + 4]
-        l5 += f[i + 5] * f[j + 5]
-        l6 += f[i + 6] * f[j + 6]
-        l7 += f[i + 7] * f[j + 7]
-        l8 += f[i + 8] * f[j + 8]
-        l9 += f[i + 9] * f[j + 9]
-        l10 += f[i + 10] * f[j + 10]
-        l11 += f[i + 11] * f[j + 11]
-        l12 += f[i + 12] * f[j + 12]
-        l13 += f[i + 13] * f[j + 13]
-        l14 += f[i + 14] * f[j + 14]
-        l15 += f[i + 15] * f[j + 15]
-    f[lane] = l0
-    f[lane + 1] = l1
-    f[lane + 2] = l2
-    f[lane + 3] = l3
-    f[lane + 4] = l4
-    f[lane + 5] = l5
-    f[lane + 6] = l6
-    f[lane + 7] = l7
-    f[lane + 8] = l8
-    f[lane + 9] = l9
-    f[lane + 10] = l10
-    f[lane + 11] = l11
-    f[lane + 12] = l12
-    f[lane + 13] = l13
-    f[lane + 14] = l14
-    f[lane + 15] = l15
-    done: i64 = (count >> 4) * 16
-    for t in range(count - done):
-        f[lane + t] += f[w + done + t] * f[x + done + t]
-    return sum_lanes(f, lane)
-
-
-def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> float:
-    """The same for `count` little-endian f32 weights from byte p of wb, each times `factor`, a power of two."""
+    factor: a power of two.
+    """
     l0: float = 0.0
     l1: float = 0.0
     l2: float = 0.0
@@ -149,7 +83,6 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
     done: i64 = (count >> 4) * 16
     for t in range(count - done):
         f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
-    return sum_lanes(f, lane)
 
 
 def f32_of_f16(v: i32) -> i32:
@@ -200,25 +133,11 @@ def widen_float(
             f[out + j] = read_f32_le(kb, (ks + j) * 4)
 
 
-def put(f: vec[float], y: i64, value: float, accumulate: i64) -> None:
-    """f[y] = value, or f[y] += value."""
-    if accumulate != 0:
-        f[y] += value
-    else:
-        f[y] = value
-
-
-def clear_lanes(f: vec[float], lane: i64) -> None:
-    """Zeroes the lanes of four rows."""
-    for t in range(i64(64)):
-        f[lane + t] = 0.0
-
-
 def four_rows(
     kind: i64, wb: bytes, start: i64, cols: i64, k: vec[i32], kb: bytes, f: vec[float], x: i64, ks: i64, fs: i64
 ) -> None:
     """The lanes of the four rows from byte `start`. F16 and BF16 are widened in k."""
-    clear_lanes(f, fs)
+    fill(f, fs, 64, 0.0)
     if kind == 0:
         four_dots_f32(wb, start, cols * 4, 1.0, f, x, cols, fs)
         return
@@ -235,15 +154,16 @@ def four_rows(
 
 def one_row(
     kind: i64, wb: bytes, start: i64, cols: i64, k: vec[i32], kb: bytes, f: vec[float], x: i64, ks: i64, fs: i64
-) -> float:
-    """The row from byte `start` times f[x : x + cols]. F16 and BF16 are widened in k."""
+) -> None:
+    """The lanes of the row from byte `start`. F16 and BF16 are widened in k."""
     if kind == 0:
-        return dot_f32(wb, start, 1.0, f, x, cols, fs)
-    if kind == 1:
+        dot_f32(wb, start, 1.0, f, x, cols, fs)
+    elif kind == 1:
         bits_f16(wb, start, cols, k, ks)
-        return dot_f32(kb, ks * 4, TWO_112, f, x, cols, fs)
-    bits_bf16(wb, start, cols, k, ks)
-    return dot_f32(kb, ks * 4, 1.0, f, x, cols, fs)
+        dot_f32(kb, ks * 4, TWO_112, f, x, cols, fs)
+    else:
+        bits_bf16(wb, start, cols, k, ks)
+        dot_f32(kb, ks * 4, 1.0, f, x, cols, fs)
 
 
 def matvec_float(
@@ -263,11 +183,11 @@ def matvec_float(
     if cols > narrow:
         while r + 4 <= last:
             four_rows(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs)
-            for i in range(i64(4)):
-                put(f, y + r + i, sum_lanes(f, fs + i * 16), accumulate)
+            add_up(f, fs, 16, y + r, 4, accumulate)
             r += 4
     while r < last:
-        put(f, y + r, one_row(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs), accumulate)
+        one_row(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs)
+        add_up(f, fs, 16, y + r, 1, accumulate)
         r += 1
 
 

@@ -25,11 +25,10 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.dense import dot, matvec_float, put, widen_float
-from rml.kernels.k_quants import widen_k
-from rml.kernels.kinds import group_of, row_bytes
+from rml.kernels.dense import matvec_float
+from rml.kernels.exact import exact_rows, exact_scratch
+from rml.kernels.kinds import group_of
 from rml.kernels.panels import F_SCRATCH, H_SCRATCH, K_SCRATCH, multiply_panels
-from rml.kernels.short_blocks import widen_q4_0, widen_q4_1, widen_q5, widen_q8_0
 
 
 def scratch_h(cols: i64) -> i64:
@@ -45,48 +44,10 @@ def scratch_k(cols: i64) -> i64:
 
 
 def scratch_f(cols: i64) -> i64:
-    """float64 scratch of one rank, for the widest matrix: totals of panels, or lanes and a widened row."""
-    if cols + 256 > F_SCRATCH:
-        return cols + 256
+    """float64 scratch of one rank, for the widest matrix: totals of panels, or lanes and widened rows."""
+    if exact_scratch(cols) > F_SCRATCH:
+        return exact_scratch(cols)
     return i64(F_SCRATCH)
-
-
-def widen(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, count: i64, h: vec[i16], hs: i64, k: vec[i32], kb: bytes, ks: i64,
-    f: vec[float], out: i64
-) -> None:  # fmt: skip
-    """f[out + j] = weight j of `count` weights (whole blocks) from byte `start`, in float64: an embedding row, say.
-
-    Scratch: k[ks : ks + count] for f16 and bf16, h[hs : hs + 288].
-    """
-    if group_of(kind) == 0:
-        widen_float(kind, wb, start, count, k, kb, ks, f, out)
-    elif kind == 8:
-        widen_q8_0(w, start, count >> 5, f, out)
-    elif kind == 2:
-        widen_q4_0(w, start, count >> 5, f, out)
-    elif kind == 3:
-        widen_q4_1(w, start, count >> 5, f, out)
-    elif kind == 6 or kind == 7:
-        widen_q5(w, start, count >> 5, kind - 6, h, hs, f, out)
-    else:
-        widen_k(kind, w, wb, start, count >> 8, h, hs, f, out)
-
-
-def exact_rows(
-    kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], k: vec[i32],
-    kb: bytes, f: vec[float], x: i64, xstride: i64, y: i64, ystride: i64, accumulate: i64,
-    hs: i64, ks: i64, fs: i64
-) -> None:  # fmt: skip
-    """f[y + t * ystride + r] (+)= row r times f[x + t * xstride :][:cols], for n tokens t, all in float64.
-
-    A row is widened once into this rank's scratch and used for all tokens.
-    """
-    size: i64 = row_bytes(kind, cols)
-    for r in range(first, last):
-        widen(kind, w, wb, start + r * size, cols, h, hs, k, kb, ks, f, fs + 32)
-        for t in range(n):
-            put(f, y + t * ystride + r, dot(f, fs + 32, x + t * xstride, cols, fs), accumulate)
 
 
 def product(
@@ -109,6 +70,4 @@ def product(
     elif n == 1 and group_of(kind) == 0:
         matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
     else:
-        exact_rows(
-            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, cols, y, ystride, accumulate, hs, ks, fs
-        )  # fmt: skip
+        exact_rows(kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, y, ystride, accumulate, hs, ks, fs)

@@ -11,10 +11,10 @@ from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels import quantize
 from rml.kernels.kinds import group_of
-from rml.kernels.matmul import widen
 from rml.kernels.norms import add, choose_experts, move, rms_norm, scale, softmax_in_place
 from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE
 from rml.kernels.panel_rows import widen_panel_row
+from rml.kernels.widen import widen
 
 
 def first_token(n: i64, rank: i64, ranks: i64) -> i64:

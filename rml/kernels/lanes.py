@@ -1,0 +1,28 @@
+"""The order in which every dot product of float64 activations adds.
+
+First 16 partial sums, the lanes: lane[t] += w[16b + t] * x[16b + t] for b upwards. Then the lanes in halves: 0..7 and
+8..15, of those eight sums 0..3 and 4..7, and so on. All paths (one token, many tokens, widened rows of quantised
+formats) add like this, so they give the same bits.
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+
+def sum_lanes(f: vec[float], p: i64) -> float:
+    """f[p] to f[p + 15] in the module's order."""
+    even: float = ((f[p] + f[p + 8]) + (f[p + 4] + f[p + 12])) + ((f[p + 2] + f[p + 10]) + (f[p + 6] + f[p + 14]))
+    odd: float = ((f[p + 1] + f[p + 9]) + (f[p + 5] + f[p + 13])) + ((f[p + 3] + f[p + 11]) + (f[p + 7] + f[p + 15]))
+    return even + odd
+
+
+def add_up(f: vec[float], lanes: i64, step: i64, y: i64, count: i64, accumulate: i64) -> None:
+    """f[y + r] = the sum of the lanes at f[lanes + r * step], or f[y + r] += it, for r < count."""
+    if accumulate != 0:
+        for r in range(count):
+            f[y + r] += sum_lanes(f, lanes + r * step)
+    else:
+        for r in range(count):
+            f[y + r] = sum_lanes(f, lanes + r * step)
