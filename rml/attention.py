@@ -133,8 +133,9 @@ class LayerAttention:
         ]  # fmt: skip
         finish = [
             kernel("attend.attend_finish").prepare(
-                rank, self.ranks, n, start, f, fb, fi, self._out, at, self._shared, kv_heads, group, dim, window
+                rank, self.ranks, n, start, f, fb, fi, self._out, at, self._shared, kv_heads, group, dim, window,
+                self.cache.type_id,
             )
             for rank, at in enumerate(scratch)
-        ]
+        ]  # fmt: skip
         return attend + finish

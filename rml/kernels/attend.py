@@ -214,7 +214,7 @@ def attend(
     fi[a + DTYPE] = dtype
     f[a + SCALE] = scale
     if n == 1:
-        fi[a + GROUP] = lanes_of(group)
+        fi[a + GROUP] = lanes_of(group, dtype)
     complete_frame(fi, a)
     if n == 1:
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, group, shared, start)
@@ -233,13 +233,13 @@ def attend(
 
 def attend_finish(
     rank: i64, ranks: i64, n: i64, start: i64, f: vec[float], fb: bytes, fi: vec[i64], out: i64, scratch: i64,
-    shared: i64, kv_heads: i64, group: i64, dim: i64, window: i64,
+    shared: i64, kv_heads: i64, group: i64, dim: i64, window: i64, dtype: i64,
 ) -> None:  # fmt: skip
     """Folds the segments of a single token's queries, this rank's share of the kv heads; nothing to do for n > 1."""
     if n > 1:
         return
     padded: i64 = padded_dim(dim)
-    lanes: i64 = lanes_of(group)
+    lanes: i64 = lanes_of(group, dtype)
     size: i64 = state_size(lanes, padded)
     oldest: i64 = first_key(start, window)
     length: i64 = segment_length(start + 1 - oldest)

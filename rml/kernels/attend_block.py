@@ -10,7 +10,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.attend_scores import partial_scores_1, partial_scores_4, sum_partials
-from rml.kernels.attend_scores_f32 import partial_scores_4_f32
+from rml.kernels.attend_scores_f32 import partial_scores_3_f32, partial_scores_4_f32
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,
@@ -50,7 +50,7 @@ from rml.kernels.attend_state import (
     state_size,
 )
 from rml.kernels.attend_values import add_values_1, add_values_4
-from rml.kernels.attend_values_f32 import add_values_4_f32
+from rml.kernels.attend_values_f32 import add_values_3_f32, add_values_4_f32
 from rml.kernels.cache_read import f16_to_words, touch, widen_rows
 from rml.kernels.cache_rows import F16, F32, F64, cache_row
 from rml.kernels.exp import exp_into
@@ -134,13 +134,16 @@ def score_half(
     scale: float = f[a + SCALE]
     row: i64 = fi[a + ROW_BYTES]
     key: i64 = fi[a + FIRST_ROWS + half] * row
-    once: i64 = 0  # used by four queries and no more: widened on the way, the ring would cost more
-    if count == 4 and low == 0 and high == 16 and dim == fi[a + PADDED]:
+    once: i64 = 0  # used by so few queries: widened on the way, the ring would cost more
+    if (count == 3 or count == 4) and low == 0 and high == 16 and dim == fi[a + PADDED]:
         once = 1
     if once == 1 and fi[a + DTYPE] == F32:
         key += (fi[a + HEAD] + h) * dim * 4
-        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
-    elif once == 1 and fi[a + DTYPE] == F16:
+        if count == 3:
+            partial_scores_3_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
+        else:
+            partial_scores_4_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
+    elif once == 1 and count == 4 and fi[a + DTYPE] == F16:
         key = (key >> 1) + (fi[a + HEAD] + h) * dim
         f16_to_words(fw, ch, key, row >> 1, 16, fi[a + WORDS] * 2, dim)
         partial_scores_4_f32(f, cb, ahead, fi[a + STEP], fb, fi[a + WORDS] * 8, dim * 4, q, dim, fi[a + PARTIALS])
@@ -289,9 +292,16 @@ def attend_block(
             high = clip(end - half * 16, 0, 16)
             ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
             p: i64 = s + half * count * 16
-            if count == 4 and fi[a + DTYPE] == F32 and fi[a + DIM] == padded:  # used once, as in score_half
-                row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * fi[a + ROW_BYTES]
-                row += (fi[a + HEAD] + h) * padded * 4
+            row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * fi[a + ROW_BYTES]
+            row += (fi[a + HEAD] + h) * padded * 4
+            once: i64 = 0  # as in score_half
+            if fi[a + DTYPE] == F32 and fi[a + DIM] == padded:
+                once = 1
+            if once == 1 and count == 3:
+                add_values_3_f32(
+                    f, cb, ahead, fi[a + STEP], cb, row, fi[a + ROW_BYTES], high - low, p + low, padded, values
+                )  # fmt: skip
+            elif once == 1 and count == 4:
                 add_values_4_f32(
                     f, cb, ahead, fi[a + STEP], cb, row, fi[a + ROW_BYTES], high - low, p + low, padded, values
                 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Final
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.cache_rows import int8_group, row_bytes
+from rml.kernels.cache_rows import F32, int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
 from rml.kernels.norms import fill
 
@@ -68,9 +68,12 @@ def state_size(queries: i64, padded: i64) -> i64:
     return queries * (9 + padded)
 
 
-def lanes_of(group: i64) -> i64:
-    """How many queries of a lone token are taken per kv head: two or three beside the fours cost more than four do."""
-    if group & 3 > 1:
+def lanes_of(group: i64, dtype: i64) -> i64:
+    """How many queries of a lone token are taken per kv head.
+
+    Two or three beside the fours cost more than four do; three alone meet f32 rows where they lie, as four do.
+    """
+    if group & 3 > 1 and not (group == 3 and dtype == F32):
         return (group + 3) & -4
     return group
 

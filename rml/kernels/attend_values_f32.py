@@ -238,3 +238,109 @@ def add_values_4_f32(
         f[o3 + 13] = d13
         f[o3 + 14] = d14
         f[o3 + 15] = d15
+
+
+def add_values_3_f32(
+    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    vb: bytes, value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
+) -> None:  # fmt: skip
+    """The same for three queries."""
+    for c in range(dim >> 4):
+        v: i64 = value + c * 64
+        o: i64 = out + c * 16
+        o1: i64 = o + dim
+        o2: i64 = o1 + dim
+        a0, a1, a2, a3 = f[o], f[o + 1], f[o + 2], f[o + 3]
+        a4, a5, a6, a7 = f[o + 4], f[o + 5], f[o + 6], f[o + 7]
+        a8, a9, a10, a11 = f[o + 8], f[o + 9], f[o + 10], f[o + 11]
+        a12, a13, a14, a15 = f[o + 12], f[o + 13], f[o + 14], f[o + 15]
+        b0, b1, b2, b3 = f[o1], f[o1 + 1], f[o1 + 2], f[o1 + 3]
+        b4, b5, b6, b7 = f[o1 + 4], f[o1 + 5], f[o1 + 6], f[o1 + 7]
+        b8, b9, b10, b11 = f[o1 + 8], f[o1 + 9], f[o1 + 10], f[o1 + 11]
+        b12, b13, b14, b15 = f[o1 + 12], f[o1 + 13], f[o1 + 14], f[o1 + 15]
+        c0, c1, c2, c3 = f[o2], f[o2 + 1], f[o2 + 2], f[o2 + 3]
+        c4, c5, c6, c7 = f[o2 + 4], f[o2 + 5], f[o2 + 6], f[o2 + 7]
+        c8, c9, c10, c11 = f[o2 + 8], f[o2 + 9], f[o2 + 10], f[o2 + 11]
+        c12, c13, c14, c15 = f[o2 + 12], f[o2 + 13], f[o2 + 14], f[o2 + 15]
+        for j in range(rows):
+            prefetch(cb, ahead + (c * 16 + j) * step)
+            x: i64 = v + j * stride
+            p0: float = f[p + j]
+            p1: float = f[p + 16 + j]
+            p2: float = f[p + 32 + j]
+            x0: float = read_f32_le(vb, x)
+            x1: float = read_f32_le(vb, x + 4)
+            x2: float = read_f32_le(vb, x + 8)
+            x3: float = read_f32_le(vb, x + 12)
+            x4: float = read_f32_le(vb, x + 16)
+            x5: float = read_f32_le(vb, x + 20)
+            x6: float = read_f32_le(vb, x + 24)
+            x7: float = read_f32_le(vb, x + 28)
+            x8: float = read_f32_le(vb, x + 32)
+            x9: float = read_f32_le(vb, x + 36)
+            x10: float = read_f32_le(vb, x + 40)
+            x11: float = read_f32_le(vb, x + 44)
+            x12: float = read_f32_le(vb, x + 48)
+            x13: float = read_f32_le(vb, x + 52)
+            x14: float = read_f32_le(vb, x + 56)
+            x15: float = read_f32_le(vb, x + 60)
+            a0 += p0 * x0
+            a1 += p0 * x1
+            a2 += p0 * x2
+            a3 += p0 * x3
+            a4 += p0 * x4
+            a5 += p0 * x5
+            a6 += p0 * x6
+            a7 += p0 * x7
+            a8 += p0 * x8
+            a9 += p0 * x9
+            a10 += p0 * x10
+            a11 += p0 * x11
+            a12 += p0 * x12
+            a13 += p0 * x13
+            a14 += p0 * x14
+            a15 += p0 * x15
+            b0 += p1 * x0
+            b1 += p1 * x1
+            b2 += p1 * x2
+            b3 += p1 * x3
+            b4 += p1 * x4
+            b5 += p1 * x5
+            b6 += p1 * x6
+            b7 += p1 * x7
+            b8 += p1 * x8
+            b9 += p1 * x9
+            b10 += p1 * x10
+            b11 += p1 * x11
+            b12 += p1 * x12
+            b13 += p1 * x13
+            b14 += p1 * x14
+            b15 += p1 * x15
+            c0 += p2 * x0
+            c1 += p2 * x1
+            c2 += p2 * x2
+            c3 += p2 * x3
+            c4 += p2 * x4
+            c5 += p2 * x5
+            c6 += p2 * x6
+            c7 += p2 * x7
+            c8 += p2 * x8
+            c9 += p2 * x9
+            c10 += p2 * x10
+            c11 += p2 * x11
+            c12 += p2 * x12
+            c13 += p2 * x13
+            c14 += p2 * x14
+            c15 += p2 * x15
+        f[o], f[o + 1], f[o + 2], f[o + 3] = a0, a1, a2, a3
+        f[o + 4], f[o + 5], f[o + 6], f[o + 7] = a4, a5, a6, a7
+        f[o + 8], f[o + 9], f[o + 10], f[o + 11] = a8, a9, a10, a11
+        f[o + 12], f[o + 13], f[o + 14], f[o + 15] = a12, a13, a14, a15
+        f[o1], f[o1 + 1], f[o1 + 2], f[o1 + 3] = b0, b1, b2, b3
+        f[o1 + 4], f[o1 + 5], f[o1 + 6], f[o1 + 7] = b4, b5, b6, b7
+        f[o1 + 8], f[o1 + 9], f[o1 + 10], f[o1 + 11] = b8, b9, b10, b11
+        f[o1 + 12], f[o1 + 13], f[o1 + 14], f[o1 + 15] = b12, b13, b14, b15
+        f[o2], f[o2 + 1], f[o2 + 2], f[o2 + 3] = c0, c1, c2, c3
+        f[o2 + 4], f[o2 + 5], f[o2 + 6], f[o2 + 7] = c4, c5, c6, c7
+        f[o2 + 8], f[o2 + 9], f[o2 + 10], f[o2 + 11] = c8, c9, c10, c11
+        f[o2 + 12], f[o2 + 13], f[o2 + 14], f[o2 + 15] = c12, c13, c14, c15

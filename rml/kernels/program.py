@@ -105,7 +105,7 @@ def token_step(
         if n == 1:
             attend_finish(
                 0, 1, n, control[POSITION], f, fb, fi, steps[p + 1], scratch, steps[p + 2],
-                control[KV_HEADS], control[GROUP], control[HEAD_DIM], steps[p + 3],
+                control[KV_HEADS], control[GROUP], control[HEAD_DIM], steps[p + 3], control[CACHE_DTYPE],
             )  # fmt: skip
     elif op == ADD:
         tokenwise.add_rows(steps, p, first, last, f)
