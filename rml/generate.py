@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ import numpy.typing as npt
 from rml.config import ModelConfig
 from rml.errors import EngineError, InvalidArgument
 from rml.kv_cache import CacheType, KvCache
-from rml.tokenizer import TextStream, Tokenizer
+
+if TYPE_CHECKING:
+    from rml.tokenizer import Tokenizer
 
 Logits = npt.NDArray[np.float64]
 
@@ -199,11 +201,11 @@ class Generation:
     @property
     def text(self) -> str:
         """What has been generated so far, as text; the rest of the generation need not have been asked for."""
-        stream = TextStream(self._tokenizer, skip_special=True)
+        stream = self._tokenizer.stream()
         return "".join(stream.push(token) for token in self.tokens) + stream.flush()
 
     def _run(self) -> Iterator[str]:
-        stream = TextStream(self._tokenizer, skip_special=True)
+        stream = self._tokenizer.stream()
         self._prefill()
         while self._goes_on():
             token = self._sampler.choose(self._logits)

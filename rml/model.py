@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rml.decoder import DecoderLM
 from rml.generate import Generation, Sampling
-from rml.tokenizer import Tokenizer
-from rml.tokenizer_files import open_tokenizer
 from rml.weight_source import open_weights
+
+if TYPE_CHECKING:
+    from rml.tokenizer import Tokenizer
 
 
 class LanguageModel(DecoderLM):
@@ -24,6 +26,8 @@ class LanguageModel(DecoderLM):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the file or directory, read when first asked for."""
+        from rml.tokenizer_files import open_tokenizer  # its library takes 5 MB, which ids alone do not need
+
         return open_tokenizer(self.path)
 
     def generate(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import ctypes
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -128,7 +127,7 @@ def _bytes_of(array: Array) -> bytes:
 # --------------------------------------------------------------------------------------------------------- kernels
 
 
-class _SourceFinder(importlib.abc.MetaPathFinder):
+class _SourceFinder:
     """Loads rml.kernels.* from their .py files although compiled modules lie beside them (interpreted mode)."""
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> Any:

@@ -113,6 +113,10 @@ class Tokenizer:
         stream = TextStream(self, skip_special=skip_special, first=True)
         return "".join(stream.push(token) for token in ids) + stream.flush()
 
+    def stream(self) -> TextStream:
+        """For ids that come one after another and continue a text; control tokens leave none."""
+        return TextStream(self, skip_special=True)
+
     def piece(self, token: int) -> bytes:
         """The bytes one token stands for; often not whole characters.
 
