@@ -37,7 +37,7 @@ from rml.weight_source import WeightSource
 Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
-CALL_TOKENS = 128  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
+CALL_TOKENS = 64  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
 
 

@@ -27,7 +27,7 @@ UNEVEN: Final = (1, 16, 3, 15, 2, 33, 31, 47)  # around pages of 16 and tiles of
 FEEDINGS: Final = ("whole", "one by one", "uneven")
 CACHES: Final = ("fresh", "reused")
 LOGIT_ENTRIES: Final = 1 << 24  # of a whole prompt's logits, which are held at once: 128 MB
-TOKENS: Final = 150  # longer than one call of the engine (128)
+TOKENS: Final = 150  # longer than two calls of the engine (64)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def determinism(
     """
     if len(tokens) < 3:
         raise InvalidArgument(
-            f"{len(tokens)} tokens: expected at least 3, better more than 128, to cut in several ways"
+            f"{len(tokens)} tokens: expected at least 3, better more than 64, to cut in several ways"
         )
     found = []
     for dot in dots or useful_dots(path):
