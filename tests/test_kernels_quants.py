@@ -125,7 +125,7 @@ def test_a_row_of_a_panel_has_the_weights_of_the_row_in_the_file(name: str, seed
 def test_many_tokens_give_the_bits_of_single_tokens(name: str, tokens: int, rows: int) -> None:
     """70 tokens are more than are taken at once, 131 rows more than a panel."""
     if BUILD.mode == "interpreted":
-        tokens = min(tokens, 3)  # a minute each otherwise
+        tokens = min(tokens, 5)  # a minute each otherwise; a four and one
     blocks = 5 if BY_NAME[name].block_weights == 32 else 2
     case = make(name, tokens * 100 + rows, None, rows, blocks, tokens)
     many = case.int8()

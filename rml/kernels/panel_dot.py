@@ -6,6 +6,9 @@ row each. So many pairs are added up there as cannot overflow, a piece; panel_su
 
     q up to 15: one piece of 8 pairs; up to 31: two of 4; up to 63: four of 2
 
+With four tokens at once, q up to 15 are added up over all 16 pairs: modulo 2^16, which is enough, for the sum of
+(q - 8) x, 32 x 8 x 127 at most, fits (panel_sums_four.py).
+
 Of Q8_0's q + 128 and a whole activation not one pair would fit: its activations are taken as low nibbles and what is
 left of them, divided by 16, in four pieces of 4 pairs each, and the stored bytes are multiplied as they are.
 
@@ -27,6 +30,15 @@ def pieces_of(width: i64) -> i64:
     if width == 5:
         return i64(2)
     return i64(1)
+
+
+def pairs_of(width: i64) -> i64:
+    """Of how many pairs dot_four is to form a sum: widths 2 to 5."""
+    if width == 5:
+        return i64(4)
+    if width == 4:
+        return i64(16)
+    return i64(8)
 
 
 def spread(h: vec[i16], x: i64, out: i64) -> None:
@@ -91,6 +103,57 @@ def dot_planes(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces
         top += pairs * lanes * 2
         q += pairs * 64
         out += 128
+
+
+def wrapped(value: i32) -> i16:
+    """The low 16 bits of the value."""
+    return i16(((value & 65535) ^ 32768) - 32768)
+
+
+def dot_four(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, pairs: i64, activations: i64, out: i64) -> None:
+    """h[out + 128 t + e] = the low 16 bits of a sum over `pairs` pairs, for four tokens t at once.
+
+    The activations of each are spread from h[activations + 512 t] on. Every weight is read once for four products:
+    with one token the reading is what takes the time.
+    """
+    for e in range(i64(512)):
+        h[out + e] = 0
+    for j in range(pairs):
+        v: i64 = (planes + j * lanes) * 2
+        y: i64 = (activations + j * 32) * 2
+        for r in range(i64(32)):
+            w0: i32 = i32(hu[v + r * 2])
+            v0: i32 = i32(hu[v + r * 2 + 1])
+            w1: i32 = i32(hu[v + 64 + r * 2])
+            v1: i32 = i32(hu[v + 64 + r * 2 + 1])
+            w2: i32 = i32(hu[v + 128 + r * 2])
+            v2: i32 = i32(hu[v + 128 + r * 2 + 1])
+            w3: i32 = i32(hu[v + 192 + r * 2])
+            v3: i32 = i32(hu[v + 192 + r * 2 + 1])
+            a0: i32 = (i32(hu[y + r * 2]) ^ 128) - 128
+            b0: i32 = (i32(hu[y + r * 2 + 1]) ^ 128) - 128
+            a1: i32 = (i32(hu[y + 1024 + r * 2]) ^ 128) - 128
+            b1: i32 = (i32(hu[y + 1024 + r * 2 + 1]) ^ 128) - 128
+            a2: i32 = (i32(hu[y + 2048 + r * 2]) ^ 128) - 128
+            b2: i32 = (i32(hu[y + 2048 + r * 2 + 1]) ^ 128) - 128
+            a3: i32 = (i32(hu[y + 3072 + r * 2]) ^ 128) - 128
+            b3: i32 = (i32(hu[y + 3072 + r * 2 + 1]) ^ 128) - 128
+            h[out + r] = wrapped(i32(h[out + r]) + i32(limited(w0 * a0 + v0 * b0)))
+            h[out + 32 + r] = wrapped(i32(h[out + 32 + r]) + i32(limited(w1 * a0 + v1 * b0)))
+            h[out + 64 + r] = wrapped(i32(h[out + 64 + r]) + i32(limited(w2 * a0 + v2 * b0)))
+            h[out + 96 + r] = wrapped(i32(h[out + 96 + r]) + i32(limited(w3 * a0 + v3 * b0)))
+            h[out + 128 + r] = wrapped(i32(h[out + 128 + r]) + i32(limited(w0 * a1 + v0 * b1)))
+            h[out + 160 + r] = wrapped(i32(h[out + 160 + r]) + i32(limited(w1 * a1 + v1 * b1)))
+            h[out + 192 + r] = wrapped(i32(h[out + 192 + r]) + i32(limited(w2 * a1 + v2 * b1)))
+            h[out + 224 + r] = wrapped(i32(h[out + 224 + r]) + i32(limited(w3 * a1 + v3 * b1)))
+            h[out + 256 + r] = wrapped(i32(h[out + 256 + r]) + i32(limited(w0 * a2 + v0 * b2)))
+            h[out + 288 + r] = wrapped(i32(h[out + 288 + r]) + i32(limited(w1 * a2 + v1 * b2)))
+            h[out + 320 + r] = wrapped(i32(h[out + 320 + r]) + i32(limited(w2 * a2 + v2 * b2)))
+            h[out + 352 + r] = wrapped(i32(h[out + 352 + r]) + i32(limited(w3 * a2 + v3 * b2)))
+            h[out + 384 + r] = wrapped(i32(h[out + 384 + r]) + i32(limited(w0 * a3 + v0 * b3)))
+            h[out + 416 + r] = wrapped(i32(h[out + 416 + r]) + i32(limited(w1 * a3 + v1 * b3)))
+            h[out + 448 + r] = wrapped(i32(h[out + 448 + r]) + i32(limited(w2 * a3 + v2 * b3)))
+            h[out + 480 + r] = wrapped(i32(h[out + 480 + r]) + i32(limited(w3 * a3 + v3 * b3)))
 
 
 def spread_nibbles(h: vec[i16], x: i64, out: i64, scratch: i64) -> None:

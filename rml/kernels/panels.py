@@ -31,19 +31,35 @@ from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, w
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
 from rml.kernels.panel_blocks import factors, part_scales, planes
-from rml.kernels.panel_bytes import dot_pairs, pairs
-from rml.kernels.panel_dot import dot_bytes, dot_planes, pieces_of, spread_nibbles
-from rml.kernels.panel_sums import add_block, add_block_with_minimum, add_part, add_scaled, add_short, whole
+from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat, widen_planes
+from rml.kernels.panel_dot import dot_bytes, dot_four, dot_planes, pairs_of, pieces_of, spread, spread_nibbles
+from rml.kernels.panel_sums import (
+    add_block,
+    add_block_with_minimum,
+    add_part,
+    add_scaled,
+    add_short,
+    scale_minima,
+    whole,
+)
+from rml.kernels.panel_sums_four import (
+    add_bytes_four,
+    add_four,
+    scale_four,
+    scale_halves_four,
+    scale_pieces_four,
+)
 from rml.kernels.prefetch import AHEAD, ask
 
 TOKENS: Final = 64  # taken at once: their totals stay in the second cache
 SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
-SUMS: Final = 5120  # SPREAD + 2 * 512
-H_SCRATCH: Final = 6144  # SUMS + 1024
+SUMS: Final = 6144  # SPREAD + 4 * 512
+PAIRS: Final = 8192  # SUMS + 4 * 512
+H_SCRATCH: Final = 12288  # PAIRS + PANEL * 32
 BITS: Final = 512  # in k: PANEL * 4
 FOLDED: Final = 768  # BITS + PANEL * 2
-BLOCK: Final = 1024  # FOLDED + PANEL * 2
-K_SCRATCH: Final = 17408  # BLOCK + TOKENS * PANEL * 2
+BLOCK: Final = 1792  # FOLDED + PANEL * 8
+K_SCRATCH: Final = 18176  # BLOCK + TOKENS * PANEL * 2
 F_SCRATCH: Final = 8192  # TOKENS * PANEL
 LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
@@ -53,6 +69,27 @@ def lacking(wide: i64) -> float:
     if wide != 0:
         return 1.0
     return LACKING
+
+
+def dots_of_four(width: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, hs: i64) -> None:
+    """The sums of a part for four tokens, `x_step` entries of h apart."""
+    for t in range(i64(4)):
+        spread(h, x + t * x_step, hs + SPREAD + t * 512)
+    count: i64 = pairs_of(width)
+    first: i64 = 0
+    out: i64 = hs + SUMS
+    while first < 16:
+        dot_four(h, hu, hs + first * lanes, lanes, count, hs + SPREAD + first * 32, out)
+        first += count
+        out += 512
+
+
+def pairs_of_four(w: i64, h: vec[i16], lanes: i64, x: i64, x_step: i64, k: vec[i32], out: i64, hs: i64) -> None:
+    """The sums of the pairs at h[w] over the first 16 positions, and 512 later over the last, for four tokens."""
+    for t in range(i64(4)):
+        repeat(h, x + t * x_step, hs + SPREAD + t * 512)
+    dot_pairs_four(h, w, lanes, hs + SPREAD, k, out)
+    dot_pairs_four(h, w + lanes * 16, lanes, hs + SPREAD + 256, k, out + 512)
 
 
 def short_panel(
@@ -74,8 +111,16 @@ def short_panel(
         ask(wb, p + AHEAD + share, share)
         planes(width, wb, p + header * 2, lanes, h, hs)
         ask(wb, p + AHEAD + share * 2, share)
-        for t in range(n):
-            g: i64 = t * blocks + b
+        fours: i64 = n & -4
+        for i in range(fours >> 2):
+            g: i64 = i * 4 * blocks + b
+            dots_of_four(width, h, hu, lanes, x + g * 16, blocks * 16, hs)
+            add_four(
+                width, minimum, h, hs + SUMS, k, sums + g, blocks, kb, ks + BITS, f, scale + g, blocks, factor,
+                fs + i * 4 * PANEL, lanes,
+            )  # fmt: skip
+        for t in range(fours, n):
+            g = t * blocks + b
             dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
             add_short(
                 pieces, minimum, h, hs + SUMS, k[sums + g], offset, kb, ks + BITS,
@@ -96,23 +141,46 @@ def byte_panel(
         ask(wb, p + AHEAD, lanes * 8)
         factors(wide, wb, p, lanes, fi, k, ks + BITS)
         p += lanes * 2
-        if n == 1:
-            spread_nibbles(h, x + b * 16, hs + SPREAD, hs + SUMS)
+        fours: i64 = n & -4
+        if fours != 0:
+            ask(wb, p + AHEAD + lanes * 6, lanes * 26)
+            pairs(wb, p, lanes, h, hs)
+        for i in range(fours >> 2):
+            g: i64 = i * 4 * blocks + b
+            pairs_of_four(hs, h, lanes, x + g * 16, blocks * 16, k, ks + FOLDED, hs)
+            add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, blocks, factor, fs + i * 4 * PANEL, lanes)
+        for t in range(fours, n):
+            g = t * blocks + b
+            spread_nibbles(h, x + g * 16, hs + SPREAD, hs + SUMS)
             for piece in range(i64(4)):
                 at: i64 = p + piece * lanes * 8
                 ask(wb, p + AHEAD + (6 + piece * 5) * lanes, lanes * 5)
                 dot_bytes(w, at, lanes, hu, (hs + SPREAD) * 2 + piece * 256, h, hs + SUMS + piece * 128)
             ask(wb, p + AHEAD + lanes * 26, lanes * 6)
             whole(4, h, hs + SUMS, k, ks + FOLDED, lanes)
-            add_scaled(k, ks + FOLDED, 128 * k[sums + b], kb, ks + BITS, f[scale + b] * factor, f, fs, lanes)
-        else:
-            ask(wb, p + AHEAD + lanes * 6, lanes * 26)
-            pairs(wb, p, lanes, h, hs)
-            for t in range(n):
-                g: i64 = t * blocks + b
-                dot_pairs(h, hs, lanes, x + g * 16, hs + SPREAD, k, ks + FOLDED)
-                add_scaled(k, ks + FOLDED, 0, kb, ks + BITS, f[scale + g] * factor, f, fs + t * PANEL, lanes)
+            to: i64 = fs + t * PANEL
+            add_scaled(k, ks + FOLDED, 128 * k[sums + g], kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
         p += lanes * 32
+
+
+def four_parts(
+    width: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], sums: i64, sums_step: i64,
+    offset: i32, hs: i64, ks: i64, block: i64
+) -> None:  # fmt: skip
+    """A part of a K type's block times four tokens, added to the sums of their blocks."""
+    if width == 6:
+        pairs_of_four(hs + PAIRS, h, lanes, x, x_step, k, ks + FOLDED, hs)
+        scale_halves_four(k, ks + FOLDED, ks, block, lanes)
+        return
+    dots_of_four(width, h, hu, lanes, x, x_step, hs)
+    if width == 4 or width == 5:
+        scale_four(width, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
+    else:
+        scale_pieces_four(h, hs + SUMS, k, sums, sums_step, offset, ks, block, lanes)
+    if width == 2:
+        for t in range(i64(4)):
+            s: i64 = sums + t * sums_step
+            scale_minima(k, k[s], k[s + 1], ks, block + t * PANEL * 2, lanes)
 
 
 def k_panel(
@@ -138,8 +206,17 @@ def k_panel(
             part_scales(kind, wb, p, lanes, k, ks)
             planes(width, wb, p + lanes * 2, lanes, h, hs)
             ask(wb, p + AHEAD + share, share)
-            for t in range(n):
-                g: i64 = (t * blocks + b) * 8 + part
+            fours: i64 = n & -4
+            if width == 6 and fours != 0:
+                widen_planes(hu, hs, lanes, i16(offset), h, hs + PAIRS)
+            for i in range(fours >> 2):
+                g: i64 = (i * 4 * blocks + b) * 8 + part
+                four_parts(
+                    width, h, hu, lanes, x + g * 16, blocks * 128, k, sums + g * 2, blocks * 16, offset, hs, ks,
+                    ks + BLOCK + i * 4 * PANEL * 2,
+                )  # fmt: skip
+            for t in range(fours, n):
+                g = (t * blocks + b) * 8 + part
                 dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
                 add_part(
                     width, pieces, h, hs + SUMS, k, ks + FOLDED, sums + g * 2, offset, ks,
