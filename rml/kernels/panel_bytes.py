@@ -19,12 +19,16 @@ def pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
         h[out + e * 2 + 1] = i16(((v >> 8) & 255) - 128)
 
 
-def repeat(h: vec[i16], x: i64, out: i64) -> None:
-    """h[out + 32 j + 2 r + i] = activation 2 j + i, for r < 16."""
+def repeat(hu: vec[u8], x: i64, h: vec[i16], out: i64, scratch: i64) -> None:
+    """h[out + 32 j + 2 r + i] = activation 2 j + i, for r < 16; the activations are bytes from hu[x] on.
+
+    h[scratch : scratch + 32] is scratch.
+    """
+    for e in range(i64(32)):
+        h[scratch + e] = i16((i32(hu[x + e]) ^ 128) - 128)
     for j in range(i64(16)):
-        both: i16 = h[x + j]
-        first: i16 = i16(((i32(both) & 255) ^ 128) - 128)
-        second: i16 = both >> 8
+        first: i16 = h[scratch + j * 2]
+        second: i16 = h[scratch + j * 2 + 1]
         for r in range(i64(16)):
             h[out + j * 32 + r * 2] = first
             h[out + j * 32 + r * 2 + 1] = second

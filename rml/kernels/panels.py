@@ -84,10 +84,12 @@ def dots_of_four(width: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_ste
         out += 512
 
 
-def pairs_of_four(w: i64, h: vec[i16], lanes: i64, x: i64, x_step: i64, k: vec[i32], out: i64, hs: i64) -> None:
+def pairs_of_four(
+    w: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], out: i64, hs: i64
+) -> None:
     """The sums of the pairs at h[w] over the first 16 positions, and 512 later over the last, for four tokens."""
     for t in range(i64(4)):
-        repeat(h, x + t * x_step, hs + SPREAD + t * 512)
+        repeat(hu, (x + t * x_step) * 2, h, hs + SPREAD + t * 512, hs + SUMS)
     dot_pairs_four(h, w, lanes, hs + SPREAD, k, out)
     dot_pairs_four(h, w + lanes * 16, lanes, hs + SPREAD + 256, k, out + 512)
 
@@ -147,7 +149,7 @@ def byte_panel(
             pairs(wb, p, lanes, h, hs)
         for i in range(fours >> 2):
             g: i64 = i * 4 * blocks + b
-            pairs_of_four(hs, h, lanes, x + g * 16, blocks * 16, k, ks + FOLDED, hs)
+            pairs_of_four(hs, h, hu, lanes, x + g * 16, blocks * 16, k, ks + FOLDED, hs)
             add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, blocks, factor, fs + i * 4 * PANEL, lanes)
         for t in range(fours, n):
             g = t * blocks + b
@@ -169,7 +171,7 @@ def four_parts(
 ) -> None:  # fmt: skip
     """A part of a K type's block times four tokens, added to the sums of their blocks."""
     if width == 6:
-        pairs_of_four(hs + PAIRS, h, lanes, x, x_step, k, ks + FOLDED, hs)
+        pairs_of_four(hs + PAIRS, h, hu, lanes, x, x_step, k, ks + FOLDED, hs)
         scale_halves_four(k, ks + FOLDED, ks, block, lanes)
         return
     dots_of_four(width, h, hu, lanes, x, x_step, hs)
