@@ -25,22 +25,8 @@ def partial_scores_1(
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
         w: i64 = out + j * 16
-        a0: float = 0.0
-        a1: float = 0.0
-        a2: float = 0.0
-        a3: float = 0.0
-        a4: float = 0.0
-        a5: float = 0.0
-        a6: float = 0.0
-        a7: float = 0.0
-        b0: float = 0.0
-        b1: float = 0.0
-        b2: float = 0.0
-        b3: float = 0.0
-        b4: float = 0.0
-        b5: float = 0.0
-        b6: float = 0.0
-        b7: float = 0.0
+        a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
+        b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = 0.0
         for b in range(dim >> 3):
             prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
@@ -62,22 +48,10 @@ def partial_scores_1(
             b5 += f[x1 + 5] * f[s + 5]
             b6 += f[x1 + 6] * f[s + 6]
             b7 += f[x1 + 7] * f[s + 7]
-        f[w] = a0
-        f[w + 1] = a1
-        f[w + 2] = a2
-        f[w + 3] = a3
-        f[w + 4] = a4
-        f[w + 5] = a5
-        f[w + 6] = a6
-        f[w + 7] = a7
-        f[w + 8] = b0
-        f[w + 9] = b1
-        f[w + 10] = b2
-        f[w + 11] = b3
-        f[w + 12] = b4
-        f[w + 13] = b5
-        f[w + 14] = b6
-        f[w + 15] = b7
+        f[w], f[w + 1], f[w + 2], f[w + 3] = a0, a1, a2, a3
+        f[w + 4], f[w + 5], f[w + 6], f[w + 7] = a4, a5, a6, a7
+        f[w + 8], f[w + 9], f[w + 10], f[w + 11] = b0, b1, b2, b3
+        f[w + 12], f[w + 13], f[w + 14], f[w + 15] = b4, b5, b6, b7
 
 
 def partial_scores_4(
@@ -87,70 +61,14 @@ def partial_scores_4(
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
         w: i64 = out + j * 16
-        a0: float = 0.0
-        a1: float = 0.0
-        a2: float = 0.0
-        a3: float = 0.0
-        a4: float = 0.0
-        a5: float = 0.0
-        a6: float = 0.0
-        a7: float = 0.0
-        b0: float = 0.0
-        b1: float = 0.0
-        b2: float = 0.0
-        b3: float = 0.0
-        b4: float = 0.0
-        b5: float = 0.0
-        b6: float = 0.0
-        b7: float = 0.0
-        c0: float = 0.0
-        c1: float = 0.0
-        c2: float = 0.0
-        c3: float = 0.0
-        c4: float = 0.0
-        c5: float = 0.0
-        c6: float = 0.0
-        c7: float = 0.0
-        d0: float = 0.0
-        d1: float = 0.0
-        d2: float = 0.0
-        d3: float = 0.0
-        d4: float = 0.0
-        d5: float = 0.0
-        d6: float = 0.0
-        d7: float = 0.0
-        e0: float = 0.0
-        e1: float = 0.0
-        e2: float = 0.0
-        e3: float = 0.0
-        e4: float = 0.0
-        e5: float = 0.0
-        e6: float = 0.0
-        e7: float = 0.0
-        f0: float = 0.0
-        f1: float = 0.0
-        f2: float = 0.0
-        f3: float = 0.0
-        f4: float = 0.0
-        f5: float = 0.0
-        f6: float = 0.0
-        f7: float = 0.0
-        g0: float = 0.0
-        g1: float = 0.0
-        g2: float = 0.0
-        g3: float = 0.0
-        g4: float = 0.0
-        g5: float = 0.0
-        g6: float = 0.0
-        g7: float = 0.0
-        h0: float = 0.0
-        h1: float = 0.0
-        h2: float = 0.0
-        h3: float = 0.0
-        h4: float = 0.0
-        h5: float = 0.0
-        h6: float = 0.0
-        h7: float = 0.0
+        a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
+        b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = 0.0
+        c0 = c1 = c2 = c3 = c4 = c5 = c6 = c7 = 0.0
+        d0 = d1 = d2 = d3 = d4 = d5 = d6 = d7 = 0.0
+        e0 = e1 = e2 = e3 = e4 = e5 = e6 = e7 = 0.0
+        f0 = f1 = f2 = f3 = f4 = f5 = f6 = f7 = 0.0
+        g0 = g1 = g2 = g3 = g4 = g5 = g6 = g7 = 0.0
+        h0 = h1 = h2 = h3 = h4 = h5 = h6 = h7 = 0.0
         for b in range(dim >> 3):
             prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
@@ -223,70 +141,22 @@ def partial_scores_4(
             h5 += f[x1 + 5] * f[s3 + 5]
             h6 += f[x1 + 6] * f[s3 + 6]
             h7 += f[x1 + 7] * f[s3 + 7]
-        f[w] = a0
-        f[w + 1] = a1
-        f[w + 2] = a2
-        f[w + 3] = a3
-        f[w + 4] = a4
-        f[w + 5] = a5
-        f[w + 6] = a6
-        f[w + 7] = a7
-        f[w + 8] = b0
-        f[w + 9] = b1
-        f[w + 10] = b2
-        f[w + 11] = b3
-        f[w + 12] = b4
-        f[w + 13] = b5
-        f[w + 14] = b6
-        f[w + 15] = b7
-        f[w + 128] = c0
-        f[w + 129] = c1
-        f[w + 130] = c2
-        f[w + 131] = c3
-        f[w + 132] = c4
-        f[w + 133] = c5
-        f[w + 134] = c6
-        f[w + 135] = c7
-        f[w + 136] = d0
-        f[w + 137] = d1
-        f[w + 138] = d2
-        f[w + 139] = d3
-        f[w + 140] = d4
-        f[w + 141] = d5
-        f[w + 142] = d6
-        f[w + 143] = d7
-        f[w + 256] = e0
-        f[w + 257] = e1
-        f[w + 258] = e2
-        f[w + 259] = e3
-        f[w + 260] = e4
-        f[w + 261] = e5
-        f[w + 262] = e6
-        f[w + 263] = e7
-        f[w + 264] = f0
-        f[w + 265] = f1
-        f[w + 266] = f2
-        f[w + 267] = f3
-        f[w + 268] = f4
-        f[w + 269] = f5
-        f[w + 270] = f6
-        f[w + 271] = f7
-        f[w + 384] = g0
-        f[w + 385] = g1
-        f[w + 386] = g2
-        f[w + 387] = g3
-        f[w + 388] = g4
-        f[w + 389] = g5
-        f[w + 390] = g6
-        f[w + 391] = g7
-        f[w + 392] = h0
-        f[w + 393] = h1
-        f[w + 394] = h2
-        f[w + 395] = h3
-        f[w + 396] = h4
-        f[w + 397] = h5
-        f[w + 398] = h6
-        f[w + 399] = h7
+        f[w], f[w + 1], f[w + 2], f[w + 3] = a0, a1, a2, a3
+        f[w + 4], f[w + 5], f[w + 6], f[w + 7] = a4, a5, a6, a7
+        f[w + 8], f[w + 9], f[w + 10], f[w + 11] = b0, b1, b2, b3
+        f[w + 12], f[w + 13], f[w + 14], f[w + 15] = b4, b5, b6, b7
+        f[w + 128], f[w + 129], f[w + 130], f[w + 131] = c0, c1, c2, c3
+        f[w + 132], f[w + 133], f[w + 134], f[w + 135] = c4, c5, c6, c7
+        f[w + 136], f[w + 137], f[w + 138], f[w + 139] = d0, d1, d2, d3
+        f[w + 140], f[w + 141], f[w + 142], f[w + 143] = d4, d5, d6, d7
+        f[w + 256], f[w + 257], f[w + 258], f[w + 259] = e0, e1, e2, e3
+        f[w + 260], f[w + 261], f[w + 262], f[w + 263] = e4, e5, e6, e7
+        f[w + 264], f[w + 265], f[w + 266], f[w + 267] = f0, f1, f2, f3
+        f[w + 268], f[w + 269], f[w + 270], f[w + 271] = f4, f5, f6, f7
+        f[w + 384], f[w + 385], f[w + 386], f[w + 387] = g0, g1, g2, g3
+        f[w + 388], f[w + 389], f[w + 390], f[w + 391] = g4, g5, g6, g7
+        f[w + 392], f[w + 393], f[w + 394], f[w + 395] = h0, h1, h2, h3
+        f[w + 396], f[w + 397], f[w + 398], f[w + 399] = h4, h5, h6, h7
 
 
 def sum_partials(f: vec[float], x: i64, out: i64, count: i64, scale: float) -> None:

@@ -28,22 +28,8 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
 
     factor: a power of two.
     """
-    l0: float = 0.0
-    l1: float = 0.0
-    l2: float = 0.0
-    l3: float = 0.0
-    l4: float = 0.0
-    l5: float = 0.0
-    l6: float = 0.0
-    l7: float = 0.0
-    l8: float = 0.0
-    l9: float = 0.0
-    l10: float = 0.0
-    l11: float = 0.0
-    l12: float = 0.0
-    l13: float = 0.0
-    l14: float = 0.0
-    l15: float = 0.0
+    l0 = l1 = l2 = l3 = l4 = l5 = l6 = l7 = 0.0
+    l8 = l9 = l10 = l11 = l12 = l13 = l14 = l15 = 0.0
     for b in range(count >> 4):
         i: i64 = p + b * 64
         j: i64 = x + b * 16
@@ -64,22 +50,10 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
         l13 += read_f32_le(wb, i + 52) * factor * f[j + 13]
         l14 += read_f32_le(wb, i + 56) * factor * f[j + 14]
         l15 += read_f32_le(wb, i + 60) * factor * f[j + 15]
-    f[lane] = l0
-    f[lane + 1] = l1
-    f[lane + 2] = l2
-    f[lane + 3] = l3
-    f[lane + 4] = l4
-    f[lane + 5] = l5
-    f[lane + 6] = l6
-    f[lane + 7] = l7
-    f[lane + 8] = l8
-    f[lane + 9] = l9
-    f[lane + 10] = l10
-    f[lane + 11] = l11
-    f[lane + 12] = l12
-    f[lane + 13] = l13
-    f[lane + 14] = l14
-    f[lane + 15] = l15
+    f[lane], f[lane + 1], f[lane + 2], f[lane + 3] = l0, l1, l2, l3
+    f[lane + 4], f[lane + 5], f[lane + 6], f[lane + 7] = l4, l5, l6, l7
+    f[lane + 8], f[lane + 9], f[lane + 10], f[lane + 11] = l8, l9, l10, l11
+    f[lane + 12], f[lane + 13], f[lane + 14], f[lane + 15] = l12, l13, l14, l15
     done: i64 = (count >> 4) * 16
     for t in range(count - done):
         f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
