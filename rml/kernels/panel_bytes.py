@@ -1,22 +1,19 @@
-"""One block of a panel of Q8_0, 32 positions of 128 rows, times the int8 activations of many tokens.
+"""One part of a panel, 32 positions of 128 rows, times the int8 activations of four tokens: Q8_0 and Q6_K.
 
-It pays then to make pairs of i16 of the stored bytes, once for all tokens: their products are added up in 32 bits, by
-one instruction for 16 rows (vpdpwssd). For one token: panel_dot.dot_bytes.
+It pays then to make pairs of i16 of the integers, once for all tokens: their products are added up in 32 bits, by one
+instruction for 16 rows (vpdpwssd), so none of them is too large. For one token: panel_dot.py.
 """
 
 from __future__ import annotations
 
-from librt.strings import read_i16_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
-def pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """h[out + 2 (lanes j + e) + i] = q of position 2 j + i of row e; p is the byte of q + 128 of the first."""
-    for e in range(lanes * 16):
-        v: i32 = i32(read_i16_le(wb, p + e * 2))
-        h[out + e * 2] = i16((v & 255) - 128)
-        h[out + e * 2 + 1] = i16(((v >> 8) & 255) - 128)
+def pairs(u: vec[u8], p: i64, count: i64, offset: i16, h: vec[i16], out: i64) -> None:
+    """h[out + e] = u[p + e] - offset, e < count: from units of two positions 2 j and 2 j + 1, bytes, pairs of i16."""
+    for e in range(count):
+        h[out + e] = i16(u[p + e]) - offset
 
 
 def repeat(hu: vec[u8], x: i64, h: vec[i16], out: i64, scratch: i64) -> None:
@@ -34,17 +31,12 @@ def repeat(hu: vec[u8], x: i64, h: vec[i16], out: i64, scratch: i64) -> None:
             h[out + j * 32 + r * 2 + 1] = second
 
 
-def widen_planes(hu: vec[u8], planes: i64, lanes: i64, offset: i16, h: vec[i16], out: i64) -> None:
-    """As `pairs`, of the planes of a part that panel_blocks.py unpacked: q - offset. hu is the same memory as h."""
-    for e in range(lanes * 32):
-        h[out + e] = i16(hu[planes * 2 + e]) - offset
-
-
 def dot_pairs_four(h: vec[i16], w: i64, lanes: i64, activations: i64, k: vec[i32], out: i64) -> None:
-    """k[out + 128 t + e] = the sum of eight pairs as in dot_pairs, for four tokens t.
+    """k[out + 128 t + e] = the sum of the products of 16 positions of row e, for four tokens t.
 
-    The activations of each are repeated from h[activations + 512 t] on. 64 rows at a time, so that the sums stay in
-    registers; every weight is read once for four products.
+    Their eight pairs begin at h[w + 2 e], each 2 * lanes entries after the one before. The activations of each token
+    are repeated from h[activations + 512 t] on. 64 rows at a time, so that the sums stay in registers; every weight is
+    read once for four products.
     """
     for half in range(i64(2)):
         o: i64 = out + half * 64

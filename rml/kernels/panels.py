@@ -1,8 +1,9 @@
 """Panels of quantised weights times one token of int8 activations or many.
 
-Block by block, part by part, a panel's weights are unpacked into planes (panel_blocks.py); then every token's 32
-activations are spread and multiplied by all of them (panel_dot.py; Q8_0 and many tokens: panel_bytes.py). A block adds
-to the total of an output, in this order and in float64 (panel_sums.py),
+Block by block, part by part, a panel's weights are unpacked into planes (panel_blocks.py); then the 32 activations of a
+token, or of four at once, are spread and multiplied by all of them (panel_dot.py; as pairs of i16, Q8_0 and Q6_K with
+four tokens, panel_bytes.py). A block adds to the total of an output, in this order and in float64 (panel_sums.py,
+panel_sums_four.py),
 
     (sum of q x - offset * sum of x) * d * scale             types without a minimum
     (sum of q x * d + sum of x * m) * scale                  Q4_1, Q5_1
@@ -14,7 +15,8 @@ multiplied at once. Nor on how factors are written down: a power of two that the
 While a part is multiplied, bytes that will be read later are asked for, some of them at a time.
 
 Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
-    h[hs :]             the planes of a part; at SPREAD the spread activations, at SUMS their products' sums
+    h[hs :]             the planes of a part, or the pairs of Q8_0; at SPREAD the spread activations of up to four
+                        tokens, at SUMS their products' sums; at PAIRS the pairs of Q6_K
     k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors; at FOLDED
                         the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later its minima's
     f[fs + 128 t + e]   the totals
@@ -31,7 +33,7 @@ from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, w
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
 from rml.kernels.panel_blocks import factors, part_scales, planes
-from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat, widen_planes
+from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat
 from rml.kernels.panel_dot import dot_bytes, dot_four, dot_planes, pairs_of, pieces_of, spread, spread_nibbles
 from rml.kernels.panel_sums import (
     add_block,
@@ -146,7 +148,7 @@ def byte_panel(
         fours: i64 = n & -4
         if fours != 0:
             ask(wb, p + AHEAD + lanes * 6, lanes * 26)
-            pairs(wb, p, lanes, h, hs)
+            pairs(w, p, lanes * 32, 128, h, hs)
         for i in range(fours >> 2):
             g: i64 = i * 4 * blocks + b
             pairs_of_four(hs, h, hu, lanes, x + g * 16, blocks * 16, k, ks + FOLDED, hs)
@@ -210,7 +212,7 @@ def k_panel(
             ask(wb, p + AHEAD + share, share)
             fours: i64 = n & -4
             if width == 6 and fours != 0:
-                widen_planes(hu, hs, lanes, i16(offset), h, hs + PAIRS)
+                pairs(hu, hs * 2, lanes * 32, i16(offset), h, hs + PAIRS)
             for i in range(fours >> 2):
                 g: i64 = (i * 4 * blocks + b) * 8 + part
                 four_parts(
