@@ -46,13 +46,14 @@ WIDE = [pytest.param(name, marks=pytest.mark.slow) for name in ("llama-k/model.g
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*SMALL, "llama-k/model.gguf", "llama-blocks/model.gguf"])
-def test_int8_logits_are_the_same_bits_for_every_cut_and_number_of_ranks(name: str) -> None:
+@pytest.mark.parametrize("name", [*SMALL, "llama-k/model.gguf", "llama-blocks/model.gguf", "llama/hf", "qwen3_moe/hf"])
+def test_logits_are_the_same_bits_for_every_cut_and_number_of_ranks(name: str) -> None:
+    """int8 and float weights alike, whatever is said of `deterministic`."""
     want: Logits | None = None
     for threads in (1, 2, 3, 4, 7):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more ranks than cores are meant here
-            model = rml.load(case(name).model, threads=threads)
+            model = rml.load(case(name).model, threads=threads, deterministic=threads > 1)
         for pieces in PIECES if threads < 4 else PIECES[:1]:
             got = run(model, pieces)
             want = got if want is None else want
