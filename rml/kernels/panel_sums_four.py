@@ -19,8 +19,8 @@ def less(low: i16, middle: i16) -> i32:
     return (((i32(low) - i32(middle)) & 65535) ^ 32768) - 32768
 
 
-def eighth(x: i32) -> i16:
-    """The middle for a sum x of activations."""
+def eight_times(x: i32) -> i16:
+    """8 x: the middle that `less` takes off, of a sum x of activations."""
     return i16(x * 8)
 
 
@@ -38,10 +38,10 @@ def add_nibbles_four(
     x1: i32 = k[x + x_step]
     x2: i32 = k[x + 2 * x_step]
     x3: i32 = k[x + 3 * x_step]
-    m0: i16 = eighth(x0)
-    m1: i16 = eighth(x1)
-    m2: i16 = eighth(x2)
-    m3: i16 = eighth(x3)
+    m0: i16 = eight_times(x0)
+    m1: i16 = eight_times(x1)
+    m2: i16 = eight_times(x2)
+    m3: i16 = eight_times(x3)
     s0: float = f[scale] * factor
     s1: float = f[scale + scale_step] * factor
     s2: float = f[scale + 2 * scale_step] * factor
@@ -63,10 +63,10 @@ def add_nibbles_with_minimum_four(
     x1: i32 = k[x + x_step]
     x2: i32 = k[x + 2 * x_step]
     x3: i32 = k[x + 3 * x_step]
-    m0: i16 = eighth(x0)
-    m1: i16 = eighth(x1)
-    m2: i16 = eighth(x2)
-    m3: i16 = eighth(x3)
+    m0: i16 = eight_times(x0)
+    m1: i16 = eight_times(x1)
+    m2: i16 = eight_times(x2)
+    m3: i16 = eight_times(x3)
     s0: float = f[scale] * factor
     s1: float = f[scale + scale_step] * factor
     s2: float = f[scale + 2 * scale_step] * factor
@@ -149,10 +149,10 @@ def scale_four(
     x2: i32 = k[x + 2 * x_step] + k[x + 2 * x_step + 1]
     x3: i32 = k[x + 3 * x_step] + k[x + 3 * x_step + 1]
     if width == 4:
-        m0: i16 = eighth(x0)
-        m1: i16 = eighth(x1)
-        m2: i16 = eighth(x2)
-        m3: i16 = eighth(x3)
+        m0: i16 = eight_times(x0)
+        m1: i16 = eight_times(x1)
+        m2: i16 = eight_times(x2)
+        m3: i16 = eight_times(x3)
         for e in range(lanes):
             by: i32 = k[scales + e]
             k[block + e] += (less(h[sums + e], m0) + i32(m0)) * by
