@@ -68,7 +68,7 @@ def in_panels(weights: Weights, threads: int) -> Weights:
         wide = any(list(pool.map(lambda piece: _rewrite(piece, units, wide=False), pieces)))
         if wide:
             list(pool.map(lambda piece: _rewrite(piece, units, wide=True), pieces))
-    for file in {id(matrix.file): matrix.file for matrix in matrices}.values():
+    for file in weights.files():
         file.give_back(0, file.size)  # its header too, and what the system has read beyond
     products = weights.map_products(matrix_of, experts_of)
     return replace(products, embedding=matrix_of(weights.embedding), wide_factors=wide)

@@ -292,19 +292,14 @@ def attend_block(
             high = clip(end - half * 16, 0, 16)
             ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
             p: i64 = s + half * count * 16
-            row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * fi[a + ROW_BYTES]
-            row += (fi[a + HEAD] + h) * padded * 4
-            once: i64 = 0  # as in score_half
-            if fi[a + DTYPE] == F32 and fi[a + DIM] == padded:
-                once = 1
-            if once == 1 and count == 3:
-                add_values_3_f32(
-                    f, cb, ahead, fi[a + STEP], cb, row, fi[a + ROW_BYTES], high - low, p + low, padded, values
-                )  # fmt: skip
-            elif once == 1 and count == 4:
-                add_values_4_f32(
-                    f, cb, ahead, fi[a + STEP], cb, row, fi[a + ROW_BYTES], high - low, p + low, padded, values
-                )  # fmt: skip
+            if (count == 3 or count == 4) and fi[a + DTYPE] == F32 and fi[a + DIM] == padded:  # as in score_half
+                stride: i64 = fi[a + ROW_BYTES]
+                row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * stride
+                row += (fi[a + HEAD] + h) * padded * 4
+                if count == 3:
+                    add_values_3_f32(f, cb, ahead, fi[a + STEP], cb, row, stride, high - low, p + low, padded, values)
+                else:
+                    add_values_4_f32(f, cb, ahead, fi[a + STEP], cb, row, stride, high - low, p + low, padded, values)
             else:
                 widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
                 value_half(f, cb, ahead, fi, a, low, high, count, p, values)

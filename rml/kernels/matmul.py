@@ -12,10 +12,11 @@ A matrix is `rows` rows of `cols` weights from byte `start` of the weights, row 
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
 The bits of a product do not depend on the path: one token or many, any row range, any build.
 
-A new quantised format needs its integers, scales and minima from a block of the file (short_blocks.py, k_quants.py),
-its numbers in kinds.py, and its block in tests/plain_quants.py, written from the definition; then a line in
-rml/formats.py. A format of a width that panel_blocks.py does not know needs planes of its own. Integers are summed up
-per block, exactly; a block adds float(sum) * d * scale to the row's total, in that order, in every path. Run
+A new quantised format needs its weights in float64 from a block of the file (short_blocks.py, k_quants.py), the block's
+way into a panel (pack_parts.py), its numbers in kinds.py, and its block in tests/plain_quants.py, written from the
+definition; then a line in rml/formats.py. A format of a width that panel_blocks.py does not know needs planes of its
+own. Integers are summed up per block, exactly; a block adds float(sum) * d * scale to the row's total, in that order,
+in every path. Run
 tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code where it is slow: one hot
 loop a function, and no calls in it.
 """
