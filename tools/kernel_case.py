@@ -50,7 +50,7 @@ class Case:
         self.kind, self.rows, self.cols, self.tokens = BY_NAME[name].id, rows, cols, len(x)
         self.group = BY_NAME[name].activation_group
         self.groups = cols // self.group if self.group else 0
-        self.parts = cols // (16 if self.group == 256 else 32)
+        self.parts = cols // 16
         self.ystride = rows + 3
         self.w = native.copy(raw.ravel(), np.uint8)
         self.sizes = {"f": 0, "h": 0, "k": 0}

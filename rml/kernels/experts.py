@@ -15,7 +15,7 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels import matmul
 from rml.kernels.kinds import group_of
 from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
-from rml.kernels.quantize import parts_of
+from rml.kernels.quantize import PART
 
 ROWS: Final = 128  # rows of an expert, a panel, for all its tokens before the next: they stay cached
 
@@ -35,7 +35,7 @@ def one_row(
     parts: i64 = 0
     if steps[p + 5] != 0:
         groups = cols // group_of(kind)
-        parts = groups * parts_of(group_of(kind))
+        parts = cols // PART
     matmul.product(
         kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, 1, h, hu, steps[p + 7] + row * cols // 2, k,
         kb, steps[p + 9] + row * parts, f, fi, x, steps[p + 8] + row * groups, y, 0, 0, hs, ks, fs,

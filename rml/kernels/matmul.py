@@ -61,7 +61,7 @@ def product(
     int8 = 0: token t is f[x + t * cols :], and the matrix lies row after row as in the file. int8 = 1: its `rows` rows
     lie in panels (pack.py; 2: with factors in f16), `first` is a multiple of 128, and so is `last` unless it is the
     last row; token t is what quantize.quantize_row wrote with group = group_of(kind): the bytes of
-    h[hx + t * cols / 2 :], f[scale + t * cols / group + g], k[sums + t * cols / 32 + s] (/ 16 for the K types).
+    h[hx + t * cols / 2 :], f[scale + t * cols / group + g], k[sums + t * cols / 16 + s].
     """
     if int8 != 0:
         multiply_panels(

@@ -33,30 +33,23 @@ def bit_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
         h[out + count * 3 + e] = (v >> 6) & 771
 
 
-def add_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """Bit pairs become bits 4 and 5 of planes of nibbles: width 6."""
-    count: i64 = lanes * 4
-    for e in range(count):
-        v: i16 = read_i16_le(wb, p + e * 2)
-        h[out + e] |= (v & 771) << 4
-        h[out + count + e] |= (v & 3084) << 2
-        h[out + count * 2 + e] |= v & 12336
-        h[out + count * 3 + e] |= (v >> 2) & 12336
-
-
-def add_third_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """Single bits become bit 2 of planes of bit pairs: width 3."""
+def three_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of bit pairs with, from the single bits behind them, their third bits: width 3."""
     count: i64 = lanes * 2
+    two: i64 = p + count * 2
+    single: i64 = p + count * 4
     for e in range(count):
-        v: i16 = read_i16_le(wb, p + e * 2)
-        h[out + e] |= (v & 257) << 2
-        h[out + count + e] |= (v & 514) << 1
-        h[out + count * 2 + e] |= v & 1028
-        h[out + count * 3 + e] |= (v >> 1) & 1028
-        h[out + count * 4 + e] |= (v >> 2) & 1028
-        h[out + count * 5 + e] |= (v >> 3) & 1028
-        h[out + count * 6 + e] |= (v >> 4) & 1028
-        h[out + count * 7 + e] |= (v >> 5) & 1028
+        v: i16 = read_i16_le(wb, single + e * 2)
+        a: i16 = read_i16_le(wb, p + e * 2)
+        b: i16 = read_i16_le(wb, two + e * 2)
+        h[out + e] = (a & 771) | ((v & 257) << 2)
+        h[out + count + e] = (b & 771) | ((v & 514) << 1)
+        h[out + count * 2 + e] = ((a >> 2) & 771) | (v & 1028)
+        h[out + count * 3 + e] = ((b >> 2) & 771) | ((v >> 1) & 1028)
+        h[out + count * 4 + e] = ((a >> 4) & 771) | ((v >> 2) & 1028)
+        h[out + count * 5 + e] = ((b >> 4) & 771) | ((v >> 3) & 1028)
+        h[out + count * 6 + e] = ((a >> 6) & 771) | ((v >> 4) & 1028)
+        h[out + count * 7 + e] = ((b >> 6) & 771) | ((v >> 5) & 1028)
 
 
 def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
@@ -82,6 +75,21 @@ def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
         h[out + count * 7 + e] = ((d >> 4) & 3855) | ((v >> 3) & 4112)
 
 
+def six_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
+    """The planes of nibbles with, from the bit pairs behind them, their bits 4 and 5: width 6."""
+    count: i64 = lanes * 4
+    four: i64 = p + count * 2
+    upper: i64 = p + count * 4
+    for e in range(count):
+        v: i16 = read_i16_le(wb, upper + e * 2)
+        a: i16 = read_i16_le(wb, p + e * 2)
+        b: i16 = read_i16_le(wb, four + e * 2)
+        h[out + e] = (a & 3855) | ((v & 771) << 4)
+        h[out + count + e] = (b & 3855) | ((v & 3084) << 2)
+        h[out + count * 2 + e] = ((a >> 4) & 3855) | (v & 12336)
+        h[out + count * 3 + e] = ((b >> 4) & 3855) | ((v >> 2) & 12336)
+
+
 def planes(width: i64, wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
     """The planes of a part whose weights begin at byte p."""
     if width == 4:
@@ -89,12 +97,11 @@ def planes(width: i64, wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> 
     elif width == 5:
         five_bits(wb, p, lanes, h, out)
     elif width == 6:
-        nibbles(wb, p, lanes, h, out)
-        add_pairs(wb, p + lanes * 16, lanes, h, out)
+        six_bits(wb, p, lanes, h, out)
+    elif width == 3:
+        three_bits(wb, p, lanes, h, out)
     else:
         bit_pairs(wb, p, lanes, h, out)
-        if width == 3:
-            add_third_bits(wb, p + lanes * 8, lanes, h, out)
 
 
 def part_scales(kind: i64, wb: bytes, p: i64, lanes: i64, k: vec[i32], out: i64) -> None:

@@ -2,18 +2,17 @@
 
 Two neighbouring positions of a row meet the same two of the activations, which `spread` has repeated for 32 rows: an
 instruction (vpmaddubsw) multiplies 64 bytes, unsigned by signed, and adds them in pairs into 32 lanes of 16 bits, one
-row each. So many pairs are added up there as cannot overflow, a piece; panel_sums.py adds up the pieces.
+row each. A sum over 16 positions is formed there, of (q - middle) x, and begins at -middle times the sum of the x: that
+it is formed modulo 2^16 is enough, since it fits.
 
-    q up to 15: one piece of 8 pairs; up to 31: two of 4; up to 63: four of 2
+    middle = 2^(width - 1):  |sum| <= 16 x 16 x 127 = 32,512 for 5 bits; for up to 4 even over 32 positions
 
-With four tokens at once, q up to 15 are added up over all 16 pairs: modulo 2^16, which is enough, for the sum of
-(q - 8) x, 32 x 8 x 127 at most, fits (panel_sums_four.py).
-
+Of 6 bits only two pairs of q x are sure to fit: a sum over 16 positions is four pieces, which panel_sums.py adds up.
 Of Q8_0's q + 128 and a whole activation not one pair would fit: its activations are taken as low nibbles and what is
 left of them, divided by 16, in four pieces of 4 pairs each, and the stored bytes are multiplied as they are.
 
-A piece's sums are 128 entries, one for each row; those of the first 16 positions lie 512 entries before those of the
-last 16, and those over low nibbles 512 before those over the rest. A panel with fewer rows is multiplied as if it had
+Sums are 128 entries, one for each row; those of the first 16 positions lie 512 entries before those of the last 16, and
+those over low nibbles 512 before those over the rest. A panel with fewer rows is multiplied as if it had
 all of them: its last sums mean nothing.
 """
 
@@ -23,19 +22,22 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 
+def middle_of(width: i64) -> i64:
+    """What is taken off q for the sums: half of its range, 0 of width 6."""
+    if width == 6:
+        return i64(0)
+    return 1 << (width - 1)
+
+
 def pieces_of(width: i64) -> i64:
-    """In how many pieces eight pairs of products are added up."""
+    """In how many pieces the products of 16 positions are added up."""
     if width == 6:
         return i64(4)
-    if width == 5:
-        return i64(2)
     return i64(1)
 
 
 def pairs_of(width: i64) -> i64:
-    """Of how many pairs dot_four is to form a sum: widths 2 to 5."""
-    if width == 5:
-        return i64(4)
+    """Of how many pairs dot_four is to form a sum: widths 2 to 5. Halves of the K types have scales of their own."""
     if width == 4:
         return i64(16)
     return i64(8)
@@ -60,10 +62,18 @@ def limited(value: i32) -> i16:
     return i16(value)
 
 
-def dot_planes(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces: i64, scratch: i64, out: i64) -> None:
+def wrapped(value: i32) -> i16:
+    """The low 16 bits of the value."""
+    return i16(((value & 65535) ^ 32768) - 32768)
+
+
+def dot_planes(
+    h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces: i64, first: i16, second: i16, scratch: i64,
+    out: i64
+) -> None:  # fmt: skip
     """The sums, from h[out] on, of the planes from h[planes] on times the activations h[x : x + 16].
 
-    h[scratch : scratch + 512] is scratch.
+    They begin at `first`, those of the last 16 positions at `second`. h[scratch : scratch + 512] is scratch.
     """
     spread(h, x, scratch)
     pairs: i64 = 8 >> (pieces >> 1)
@@ -72,8 +82,8 @@ def dot_planes(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces
     q: i64 = scratch * 2
     for piece in range(pieces):
         for e in range(i64(128)):
-            h[out + e] = 0
-            h[out + 512 + e] = 0
+            h[out + e] = first
+            h[out + 512 + e] = second
         for j in range(pairs):
             v: i64 = low + j * lanes * 2
             t: i64 = top + j * lanes * 2
@@ -91,33 +101,34 @@ def dot_planes(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces
                 top2: i32 = i32(hu[t + 128 + r * 2]) * c + i32(hu[t + 128 + r * 2 + 1]) * d
                 low3: i32 = i32(hu[v + 192 + r * 2]) * a + i32(hu[v + 192 + r * 2 + 1]) * b
                 top3: i32 = i32(hu[t + 192 + r * 2]) * c + i32(hu[t + 192 + r * 2 + 1]) * d
-                h[out + r] += limited(low0)
-                h[out + 512 + r] += limited(top0)
-                h[out + 32 + r] += limited(low1)
-                h[out + 544 + r] += limited(top1)
-                h[out + 64 + r] += limited(low2)
-                h[out + 576 + r] += limited(top2)
-                h[out + 96 + r] += limited(low3)
-                h[out + 608 + r] += limited(top3)
+                h[out + r] = wrapped(i32(h[out + r]) + i32(limited(low0)))
+                h[out + 512 + r] = wrapped(i32(h[out + 512 + r]) + i32(limited(top0)))
+                h[out + 32 + r] = wrapped(i32(h[out + 32 + r]) + i32(limited(low1)))
+                h[out + 544 + r] = wrapped(i32(h[out + 544 + r]) + i32(limited(top1)))
+                h[out + 64 + r] = wrapped(i32(h[out + 64 + r]) + i32(limited(low2)))
+                h[out + 576 + r] = wrapped(i32(h[out + 576 + r]) + i32(limited(top2)))
+                h[out + 96 + r] = wrapped(i32(h[out + 96 + r]) + i32(limited(low3)))
+                h[out + 608 + r] = wrapped(i32(h[out + 608 + r]) + i32(limited(top3)))
         low += pairs * lanes * 2
         top += pairs * lanes * 2
         q += pairs * 64
         out += 128
 
 
-def wrapped(value: i32) -> i16:
-    """The low 16 bits of the value."""
-    return i16(((value & 65535) ^ 32768) - 32768)
-
-
-def dot_four(h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, pairs: i64, activations: i64, out: i64) -> None:
-    """h[out + 128 t + e] = the low 16 bits of a sum over `pairs` pairs, for four tokens t at once.
+def dot_four(
+    h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, pairs: i64, activations: i64, m0: i16, m1: i16, m2: i16,
+    m3: i16, out: i64
+) -> None:  # fmt: skip
+    """h[out + 128 t + e] = a sum over `pairs` pairs that begins at m0 .. m3, for four tokens t at once.
 
     The activations of each are spread from h[activations + 512 t] on. Every weight is read once for four products:
     with one token the reading is what takes the time.
     """
-    for e in range(i64(512)):
-        h[out + e] = 0
+    for e in range(i64(128)):
+        h[out + e] = m0
+        h[out + 128 + e] = m1
+        h[out + 256 + e] = m2
+        h[out + 384 + e] = m3
     for j in range(pairs):
         v: i64 = (planes + j * lanes) * 2
         y: i64 = (activations + j * 32) * 2

@@ -1,8 +1,8 @@
 """From the sums that panel_dot.py forms in 16 bits to the totals of a product: the numbers of panels, lane by lane.
 
-h[sums + 128 c + e] are the sums of piece c over the first 16 positions of a part, h[sums + 512 + 128 c + e] those over
-the last 16. Factors are read as the f32 whose bits are at entry d + e of kb, and `lanes` later those of minima; `scale`
-is the activations', times what the factors lack.
+h[sums + e] is the sum over the first 16 positions of a part, h[sums + 512 + e] that over the last 16; of pieces, where
+there are four, the others follow PANEL entries after one another. Factors are read as the f32 whose bits are at entry
+d + e of kb, and `lanes` later those of minima; `scale` is the activations', times what the factors lack.
 """
 
 from __future__ import annotations
@@ -14,97 +14,66 @@ from mypy_extensions import i16, i32, i64
 from rml.kernels.pack import PANEL
 
 
-def halves(pieces: i64, h: vec[i16], sums: i64, k: vec[i32], out: i64, lanes: i64) -> None:
-    """k[out + e], k[out + PANEL + e] = the sums over both halves of a part, of one piece or four."""
-    if pieces == 1:
-        for e in range(lanes):
-            k[out + e] = i32(h[sums + e])
-            k[out + PANEL + e] = i32(h[sums + 512 + e])
-    else:
-        for e in range(lanes):
-            k[out + e] = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
-        for e in range(lanes):
-            top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e])
-            k[out + PANEL + e] = top + i32(h[sums + 768 + e]) + i32(h[sums + 896 + e])
-
-
-def whole(pieces: i64, h: vec[i16], sums: i64, k: vec[i32], out: i64, lanes: i64) -> None:
-    """k[out + e] = the sum over a part, of one or two pieces; of four (Q8_0) the last 512 entries count 16 times."""
-    if pieces == 1:
-        for e in range(lanes):
-            k[out + e] = i32(h[sums + e]) + i32(h[sums + 512 + e])
-    elif pieces == 2:
-        for e in range(lanes):
-            two: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e])
-            k[out + e] = two + i32(h[sums + 128 + e]) + i32(h[sums + 640 + e])
-    else:
-        for e in range(lanes):
-            low: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
-            top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e]) + i32(h[sums + 768 + e])
-            k[out + e] = low + (top + i32(h[sums + 896 + e])) * 16
-
-
-def add_one(
-    h: vec[i16], sums: i64, offset: i32, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
-) -> None:
-    """total += (sum - offset) * d * scale, of one piece. Here and below the 16-bit sums are added up on the way."""
-    for e in range(lanes):
-        sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e]) - offset
-        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
-
-
-def add_two(
-    h: vec[i16], sums: i64, offset: i32, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
-) -> None:
-    """total += (sum - offset) * d * scale, of two pieces."""
-    for e in range(lanes):
-        first: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) - offset
-        sum_of: i32 = first + i32(h[sums + 512 + e]) + i32(h[sums + 640 + e])
-        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
-
-
-def add_one_with_minimum(
-    h: vec[i16], sums: i64, x: float, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
-) -> None:
-    """total += (sum * d + x * m) * scale, of one piece; x is the sum of the activations."""
+def add_short(
+    h: vec[i16], sums: i64, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
+) -> None:  # fmt: skip
+    """total += sum * d * scale."""
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e])
-        least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
+        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
 
 
-def add_two_with_minimum(
-    h: vec[i16], sums: i64, x: float, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
+def add_short_with_minimum(
+    h: vec[i16], sums: i64, back: i32, x: float, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
 ) -> None:
-    """total += (sum * d + x * m) * scale, of two pieces."""
+    """total += ((sum + back) * d + x * m) * scale; x is the sum of the activations."""
     for e in range(lanes):
-        first: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e])
-        sum_of: i32 = first + i32(h[sums + 512 + e]) + i32(h[sums + 640 + e])
+        sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e]) + back
         least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
         f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
+
+
+def join_bytes(h: vec[i16], sums: i64, k: vec[i32], out: i64, lanes: i64) -> None:
+    """k[out + e] = the sum over a part of Q8_0: the pieces of low nibbles, and of the rest, which count 16 times."""
+    for e in range(lanes):
+        low: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
+        top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e]) + i32(h[sums + 768 + e])
+        k[out + e] = low + (top + i32(h[sums + 896 + e])) * 16
 
 
 def add_scaled(
     k: vec[i32], sums: i64, offset: i32, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
 ) -> None:
-    """total += (sum - offset) * d * scale."""
+    """total += (sum - offset) * d * scale: Q8_0."""
     for e in range(lanes):
         f[total + e] += float(k[sums + e] - offset) * read_f32_le(kb, (d + e) * 4) * scale
 
 
-def scale_whole(k: vec[i32], sums: i64, scales: i64, x: i32, block: i64, lanes: i64) -> None:
-    """block += sum * scale, and PANEL later += x * minimum: Q4_K and Q5_K. x is the sum of the activations."""
+def scale_whole(h: vec[i16], sums: i64, back: i32, k: vec[i32], scales: i64, x: i32, block: i64, lanes: i64) -> None:
+    """block += (sum + back) * scale, and PANEL later += x * minimum: Q4_K and Q5_K. x is the sum of the activations."""
     for e in range(lanes):
-        k[block + e] += k[sums + e] * k[scales + e]
+        k[block + e] += (i32(h[sums + e]) + i32(h[sums + 512 + e]) + back) * k[scales + e]
     for e in range(lanes):
         k[block + PANEL + e] += x * k[scales + lanes * 2 + e]
 
 
-def scale_halves(k: vec[i32], sums: i64, first: i32, second: i32, scales: i64, block: i64, lanes: i64) -> None:
-    """block += (sum - first) * scale of the first 16 positions, and (sum - second) * scale of the last."""
+def scale_halves(
+    h: vec[i16], sums: i64, first: i32, second: i32, k: vec[i32], scales: i64, block: i64, lanes: i64
+) -> None:  # fmt: skip
+    """block += (sum + first) * scale of the first 16 positions, and (sum + second) * scale of the last: Q2_K, Q3_K."""
     for e in range(lanes):
-        part: i32 = (k[sums + e] - first) * k[scales + e]
-        k[block + e] += part + (k[sums + PANEL + e] - second) * k[scales + lanes + e]
+        half: i32 = (i32(h[sums + e]) + first) * k[scales + e]
+        k[block + e] += half + (i32(h[sums + 512 + e]) + second) * k[scales + lanes + e]
+
+
+def scale_pieces(
+    h: vec[i16], sums: i64, first: i32, second: i32, k: vec[i32], scales: i64, block: i64, lanes: i64
+) -> None:  # fmt: skip
+    """scale_halves of sums of four pieces: Q6_K."""
+    for e in range(lanes):
+        low: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
+        top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e]) + i32(h[sums + 768 + e]) + i32(h[sums + 896 + e])
+        k[block + e] += (low + first) * k[scales + e] + (top + second) * k[scales + lanes + e]
 
 
 def scale_minima(k: vec[i32], first: i32, second: i32, scales: i64, block: i64, lanes: i64) -> None:
@@ -113,35 +82,22 @@ def scale_minima(k: vec[i32], first: i32, second: i32, scales: i64, block: i64, 
         k[block + PANEL + e] += first * k[scales + lanes * 2 + e] + second * k[scales + lanes * 3 + e]
 
 
-def add_short(
-    pieces: i64, minimum: i64, h: vec[i16], sums: i64, x: i32, offset: i32, kb: bytes, d: i64,
-    scale: float, f: vec[float], total: i64, lanes: i64
-) -> None:  # fmt: skip
-    """The sums of a block of 32 positions, of one piece or two, into the totals; x is the sum of the activations."""
-    if minimum == 0:
-        if pieces == 1:
-            add_one(h, sums, offset * x, kb, d, scale, f, total, lanes)
-        else:
-            add_two(h, sums, offset * x, kb, d, scale, f, total, lanes)
-    elif pieces == 1:
-        add_one_with_minimum(h, sums, float(x), kb, d, scale, f, total, lanes)
-    else:
-        add_two_with_minimum(h, sums, float(x), kb, d, scale, f, total, lanes)
-
-
 def add_part(
-    width: i64, pieces: i64, h: vec[i16], sums: i64, k: vec[i32], folded: i64, x: i64, offset: i32, scales: i64,
-    block: i64, lanes: i64
+    width: i64, back: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, scales: i64, block: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """The sums of a part of a K type's block into those of the block; k[x], k[x + 1] are sums of the activations."""
+    """The sums of a part of a K type's block into those of the block; k[x], k[x + 1] are sums of the activations.
+
+    `back` is what the sums lack for each of the activations, middle - offset.
+    """
     if width == 4 or width == 5:
-        whole(pieces, h, sums, k, folded, lanes)
-        scale_whole(k, folded, scales, k[x] + k[x + 1], block, lanes)
-        return
-    halves(pieces, h, sums, k, folded, lanes)
-    scale_halves(k, folded, offset * k[x], offset * k[x + 1], scales, block, lanes)
-    if width == 2:
-        scale_minima(k, k[x], k[x + 1], scales, block, lanes)
+        whole: i32 = k[x] + k[x + 1]
+        scale_whole(h, sums, back * whole, k, scales, whole, block, lanes)
+    elif width == 6:
+        scale_pieces(h, sums, back * k[x], back * k[x + 1], k, scales, block, lanes)
+    else:
+        scale_halves(h, sums, back * k[x], back * k[x + 1], k, scales, block, lanes)
+        if width == 2:
+            scale_minima(k, k[x], k[x + 1], scales, block, lanes)
 
 
 def add_block(k: vec[i32], block: i64, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64) -> None:

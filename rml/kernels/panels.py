@@ -34,22 +34,32 @@ from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
 from rml.kernels.panel_blocks import factors, part_scales, planes
 from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat
-from rml.kernels.panel_dot import dot_bytes, dot_four, dot_planes, pairs_of, pieces_of, spread, spread_nibbles
+from rml.kernels.panel_dot import (
+    dot_bytes,
+    dot_four,
+    dot_planes,
+    middle_of,
+    pairs_of,
+    pieces_of,
+    spread,
+    spread_nibbles,
+)
 from rml.kernels.panel_sums import (
     add_block,
     add_block_with_minimum,
     add_part,
     add_scaled,
     add_short,
+    add_short_with_minimum,
+    join_bytes,
     scale_minima,
-    whole,
 )
 from rml.kernels.panel_sums_four import (
     add_bytes_four,
     add_four,
     scale_four,
     scale_halves_four,
-    scale_pieces_four,
+    scale_threes_four,
 )
 from rml.kernels.prefetch import AHEAD, ask
 
@@ -73,17 +83,30 @@ def lacking(wide: i64) -> float:
     return LACKING
 
 
-def dots_of_four(width: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, hs: i64) -> None:
+def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
+    """What a sum of (q - middle) x begins at; the sum of the x is k[sums], both = 1: + k[sums + 1]."""
+    return i16(-middle * (k[sums] + both * k[sums + 1]))
+
+
+def dots_of_four(
+    width: i64, middle: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], sums: i64,
+    sums_step: i64, hs: i64
+) -> None:  # fmt: skip
     """The sums of a part for four tokens, `x_step` entries of h apart."""
     for t in range(i64(4)):
         spread(h, x + t * x_step, hs + SPREAD + t * 512)
-    count: i64 = pairs_of(width)
-    first: i64 = 0
-    out: i64 = hs + SUMS
-    while first < 16:
-        dot_four(h, hu, hs + first * lanes, lanes, count, hs + SPREAD + first * 32, out)
-        first += count
-        out += 512
+    pairs: i64 = pairs_of(width)
+    both: i32 = i32(pairs >> 4)
+    j: i64 = 0
+    while j < 16:
+        s: i64 = sums + (j >> 3)
+        dot_four(
+            h, hu, hs + j * lanes, lanes, pairs, hs + SPREAD + j * 32,
+            start_of(middle, k, s, both), start_of(middle, k, s + sums_step, both),
+            start_of(middle, k, s + 2 * sums_step, both), start_of(middle, k, s + 3 * sums_step, both),
+            hs + SUMS + (j >> 3) * 512,
+        )  # fmt: skip
+        j += pairs
 
 
 def pairs_of_four(
@@ -104,9 +127,8 @@ def short_panel(
     """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1."""
     minimum: i64 = has_minimum(kind)
     width: i64 = width_of(kind)
-    offset: i32 = i32(offset_of(kind))
+    middle: i32 = i32(middle_of(width))
     factor: float = lacking(wide)
-    pieces: i64 = pieces_of(width)
     header: i64 = (1 + minimum) * lanes
     share: i64 = panel_units(kind) * lanes >> 1
     for b in range(blocks):
@@ -118,18 +140,26 @@ def short_panel(
         fours: i64 = n & -4
         for i in range(fours >> 2):
             g: i64 = i * 4 * blocks + b
-            dots_of_four(width, h, hu, lanes, x + g * 16, blocks * 16, hs)
+            dots_of_four(width, middle, h, hu, lanes, x + g * 16, blocks * 16, k, sums + g * 2, blocks * 2, hs)
             add_four(
-                width, minimum, h, hs + SUMS, k, sums + g, blocks, kb, ks + BITS, f, scale + g, blocks, factor,
-                fs + i * 4 * PANEL, lanes,
+                width, minimum, middle, h, hs + SUMS, k, sums + g * 2, blocks * 2, kb, ks + BITS, f, scale + g, blocks,
+                factor, fs + i * 4 * PANEL, lanes,
             )  # fmt: skip
         for t in range(fours, n):
             g = t * blocks + b
-            dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
-            add_short(
-                pieces, minimum, h, hs + SUMS, k[sums + g], offset, kb, ks + BITS,
-                f[scale + g] * factor, f, fs + t * PANEL, lanes,
+            first: i32 = k[sums + g * 2]
+            second: i32 = k[sums + g * 2 + 1]
+            dot_planes(
+                h, hu, hs, lanes, x + g * 16, 1, i16(-middle * first), i16(-middle * second), hs + SPREAD, hs + SUMS
             )  # fmt: skip
+            to: i64 = fs + t * PANEL
+            if minimum == 0:
+                add_short(h, hs + SUMS, kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
+            else:
+                x_sum: i32 = first + second
+                add_short_with_minimum(
+                    h, hs + SUMS, middle * x_sum, float(x_sum), kb, ks + BITS, f[scale + g] * factor, f, to, lanes
+                )  # fmt: skip
         ask(wb, p + AHEAD + share * 3, share)
         p += share * 4
 
@@ -161,26 +191,27 @@ def byte_panel(
                 ask(wb, p + AHEAD + (6 + piece * 5) * lanes, lanes * 5)
                 dot_bytes(w, at, lanes, hu, (hs + SPREAD) * 2 + piece * 256, h, hs + SUMS + piece * 128)
             ask(wb, p + AHEAD + lanes * 26, lanes * 6)
-            whole(4, h, hs + SUMS, k, ks + FOLDED, lanes)
+            join_bytes(h, hs + SUMS, k, ks + FOLDED, lanes)
             to: i64 = fs + t * PANEL
-            add_scaled(k, ks + FOLDED, 128 * k[sums + g], kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
+            offset: i32 = 128 * (k[sums + g * 2] + k[sums + g * 2 + 1])
+            add_scaled(k, ks + FOLDED, offset, kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
         p += lanes * 32
 
 
 def four_parts(
-    width: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], sums: i64, sums_step: i64,
-    offset: i32, hs: i64, ks: i64, block: i64
+    width: i64, middle: i32, back: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32],
+    sums: i64, sums_step: i64, hs: i64, ks: i64, block: i64
 ) -> None:  # fmt: skip
     """A part of a K type's block times four tokens, added to the sums of their blocks."""
     if width == 6:
         pairs_of_four(hs + PAIRS, h, hu, lanes, x, x_step, k, ks + FOLDED, hs)
         scale_halves_four(k, ks + FOLDED, ks, block, lanes)
         return
-    dots_of_four(width, h, hu, lanes, x, x_step, hs)
+    dots_of_four(width, middle, h, hu, lanes, x, x_step, k, sums, sums_step, hs)
     if width == 4 or width == 5:
-        scale_four(width, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
+        scale_four(width, middle, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
     else:
-        scale_pieces_four(h, hs + SUMS, k, sums, sums_step, offset, ks, block, lanes)
+        scale_threes_four(back, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
     if width == 2:
         for t in range(i64(4)):
             s: i64 = sums + t * sums_step
@@ -195,7 +226,8 @@ def k_panel(
     """short_panel for the K types, part by part."""
     minimum: i64 = has_minimum(kind)
     width: i64 = width_of(kind)
-    offset: i32 = i32(offset_of(kind))
+    middle: i32 = i32(middle_of(width))
+    back: i32 = middle - i32(offset_of(kind))
     factor: float = lacking(wide)
     pieces: i64 = pieces_of(width)
     header: i64 = (1 + minimum) * lanes
@@ -212,20 +244,21 @@ def k_panel(
             ask(wb, p + AHEAD + share, share)
             fours: i64 = n & -4
             if width == 6 and fours != 0:
-                pairs(hu, hs * 2, lanes * 32, i16(offset), h, hs + PAIRS)
+                pairs(hu, hs * 2, lanes * 32, i16(-back), h, hs + PAIRS)
             for i in range(fours >> 2):
                 g: i64 = (i * 4 * blocks + b) * 8 + part
                 four_parts(
-                    width, h, hu, lanes, x + g * 16, blocks * 128, k, sums + g * 2, blocks * 16, offset, hs, ks,
+                    width, middle, back, h, hu, lanes, x + g * 16, blocks * 128, k, sums + g * 2, blocks * 16, hs, ks,
                     ks + BLOCK + i * 4 * PANEL * 2,
                 )  # fmt: skip
             for t in range(fours, n):
                 g = (t * blocks + b) * 8 + part
-                dot_planes(h, hu, hs, lanes, x + g * 16, pieces, hs + SPREAD, hs + SUMS)
-                add_part(
-                    width, pieces, h, hs + SUMS, k, ks + FOLDED, sums + g * 2, offset, ks,
-                    ks + BLOCK + t * PANEL * 2, lanes,
+                s: i64 = sums + g * 2
+                dot_planes(
+                    h, hu, hs, lanes, x + g * 16, pieces, i16(-middle * k[s]), i16(-middle * k[s + 1]), hs + SPREAD,
+                    hs + SUMS,
                 )  # fmt: skip
+                add_part(width, back, h, hs + SUMS, k, s, ks, ks + BLOCK + t * PANEL * 2, lanes)
             p += share * 2
         for t in range(n):
             block: i64 = ks + BLOCK + t * PANEL * 2
@@ -264,7 +297,7 @@ def multiply_panels(
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
     values: i64 = blocks * 16  # entries of h and of k that a token takes
-    of_sums: i64 = blocks
+    of_sums: i64 = blocks * 2
     if kind >= 10:
         values = blocks * 128
         of_sums = blocks * 16

@@ -15,13 +15,7 @@ from librt.vecs import vec
 from mypy_extensions import i32, i64, u8
 
 MAGIC: Final = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which the low bits of the sum then hold
-
-
-def parts_of(group: i64) -> i64:
-    """Sums of q per group: one for a group of 32, sixteen (of 16 positions each) for a group of 256."""
-    if group == 256:
-        return i64(16)
-    return i64(1)
+PART: Final = 16  # positions whose q are added up: half of a block of 32, a sixteenth of one of 256
 
 
 def peak_bits(fb: bytes, x: i64, count: i64) -> i64:
@@ -83,11 +77,10 @@ def quantize_row(
     """Rounds one token, f[x + position]. group: kinds.group_of of the matrix's type, not 0.
 
     Writes hu[hx + position] = q, an int8 byte; f[scale + g] = the group's scale; k[sums + s] = the sums of q, each of
-    32 positions (of 16 where group is 256). f[fs : fs + group] is scratch.
+    PART positions. f[fs : fs + group] is scratch.
     """
-    parts: i64 = parts_of(group)
-    size: i64 = group // parts
+    parts: i64 = group // PART
     for g in range(cols // group):
         f[scale + g] = round_group(f, fb, fi, x + g * group, group, hu, hx + g * group, fs)
         for s in range(parts):
-            k[sums + g * parts + s] = sum_of(hu, hx + g * group + s * size, size)
+            k[sums + g * parts + s] = sum_of(hu, hx + g * group + s * PART, PART)

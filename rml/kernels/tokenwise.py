@@ -63,7 +63,7 @@ def round_inputs(
     group: i64 = steps[p + 3]
     items: i64 = steps[p + 7]
     groups: i64 = cols // group
-    parts: i64 = groups * quantize.parts_of(group)
+    parts: i64 = cols // quantize.PART
     for row in range(first * items, last * items):
         quantize.quantize_row(
             f, fb, fi, x + row * cols, cols, group, hu, steps[p + 4] * 2 + row * cols,
