@@ -31,6 +31,17 @@ class Plan:
         self.size += -(-count // LINE) * LINE
         return offset
 
+    def take_either(self, *alternatives: list[int]) -> list[list[int]]:
+        """The offsets of each list's entries; the lists share memory, for no two of them are in use at once."""
+        start = end = self.size
+        offsets = []
+        for counts in alternatives:
+            self.size = start
+            offsets.append([self.take(count) for count in counts])
+            end = max(end, self.size)
+        self.size = end
+        return offsets
+
 
 class Constants:
     """Values of an arena that never change: norms, biases, scales, tables; each copied to its place once."""
@@ -53,9 +64,10 @@ class Constants:
         return self.numbers[value]
 
     def write(self, arena: npt.NDArray[np.generic]) -> None:
-        """Copies all of them to their places."""
+        """Copies all of them to their places, and lets go of them."""
         for offset, values in self.parts:
             arena[offset : offset + values.size] = values
+        self.parts.clear()
 
 
 @dataclass(frozen=True, slots=True)

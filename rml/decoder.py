@@ -63,9 +63,9 @@ class ForwardPass:
         self.tapped = tapped
         self.adds = not (c.sandwich_norms or tapped)
         self.branch = self.x if self.adds else s.region(c.hidden_size)
-        self.q, self.k, self.v = s.region(c.q_size), s.region(c.kv_size), s.region(c.kv_size)
-        self.attended = s.region(c.q_size)
-        self.gate, self.up = s.region(ffn_width), s.region(ffn_width)
+        attention, ffn = s.either([c.q_size, c.kv_size, c.kv_size, c.q_size], [ffn_width, ffn_width])
+        self.q, self.k, self.v, self.attended = attention
+        self.gate, self.up = ffn
         self.shared = s.region(attend.attend_shared(c.num_heads, c.head_dim), 1)
         self.angles = s.region(c.head_dim)  # cos, then sin, of every pair, for the call's positions
         self.local_angles = s.region(c.head_dim) if c.rope_local_theta is not None else self.angles

@@ -8,7 +8,6 @@ file's rows, which are not kept: each piece of the file is given back as soon as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from rml.kernels.pack import PACK_SCRATCH, PANEL
 from rml.layers import Weights
 from rml.mapped_file import MappedFile
 from rml.slow_types import without_slow_types
+from rml.threads import sum_of_all
 from rml.weight_source import Experts, Matrix
 
 PIECE_BYTES = 1 << 22  # of a matrix that are rewritten, and given back, at once
@@ -64,10 +64,10 @@ def in_panels(weights: Weights, threads: int) -> Weights:
         files, offsets = tuple(m.file for m in each), tuple(m.offset for m in each)
         return replace(experts, files=files, offsets=offsets, nbytes=each[0].nbytes)
 
-    with ThreadPoolExecutor(threads if BUILD.mode == "release" else 1) as pool:
-        wide = any(list(pool.map(lambda piece: _rewrite(piece, units, wide=False), pieces)))
-        if wide:
-            list(pool.map(lambda piece: _rewrite(piece, units, wide=True), pieces))
+    threads = threads if BUILD.mode == "release" else 1
+    wide = sum_of_all(lambda piece: _rewrite(piece, units, wide=False), pieces, threads) > 0
+    if wide:
+        sum_of_all(lambda piece: _rewrite(piece, units, wide=True), pieces, threads)
     for file in weights.files():
         file.give_back(0, file.size)  # its header too, and what the system has read beyond
     products = weights.map_products(matrix_of, experts_of)

@@ -63,6 +63,11 @@ class Steps:
         """A float64 buffer of `width` entries per token."""
         return Region(self.f.take(width * (tokens or self.tokens)), width)
 
+    def either(self, *alternatives: list[int]) -> list[list[Region]]:
+        """A region for each width of each list; the lists share memory, for no two of them are in use at once."""
+        offsets = self.f.take_either(*([width * self.tokens for width in widths] for widths in alternatives))
+        return [list(map(Region, starts, widths)) for starts, widths in zip(offsets, alternatives, strict=True)]
+
     def _input(self, group: int) -> Input:
         """The int8 input area of an activation group; every region is rounded into the same area, one after another."""
         if group not in self.inputs:
@@ -213,5 +218,7 @@ class Steps:
         return self.integers.vector(np.array(starts, np.int64))
 
     def program(self) -> Ints:
-        """i64 (steps, WIDTH)."""
-        return np.array(self.records, np.int64)
+        """i64 (steps, WIDTH), when all steps have been written; their records are let go."""
+        program = np.array(self.records, np.int64)
+        self.records.clear()
+        return program

@@ -13,12 +13,14 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from rml.errors import InvalidArgument
 
 MAX_RANKS = 64
+T = TypeVar("T")
 
 
 def cgroup_cores() -> int:
@@ -50,6 +52,33 @@ def choose_ranks(threads: int | None) -> int:
             stacklevel=4,
         )
     return threads
+
+
+def sum_of_all(work: Callable[[T], int], items: Sequence[T], threads: int) -> int:
+    """The sum of work(item) over all items, by `threads` threads at once, the caller's among them.
+
+    If one of them raises an error, that is raised here when the others have done the rest.
+    """
+    todo = iter(items)
+    done: list[int] = []
+    errors: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            for item in todo:
+                done.append(work(item))
+        except BaseException as error:  # whatever it is, it belongs to the caller
+            errors.append(error)
+
+    others = [threading.Thread(target=serve, name="rml-loader") for _ in range(threads - 1)]
+    for thread in others:
+        thread.start()
+    serve()
+    for thread in others:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return sum(done)
 
 
 def _serve(reference: weakref.ref[Crew], number: int, condition: threading.Condition) -> None:
