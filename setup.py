@@ -36,6 +36,7 @@ COMPILED = {
     "rml/kernels/prefetch.py": "a hint that the release step turns into an instruction",
     "rml/kernels/exp.py": "exp, sigmoid and tanh: millions of them in a prefill",
     "rml/kernels/lanes.py": "from the lanes of dot products to sums",
+    "rml/kernels/half.py": "floats of 16 bits",
     "rml/kernels/dense.py": "dot products of F32, F16 and BF16 rows",
     "rml/kernels/dense_four.py": "four long rows at once",
     "rml/kernels/dense_eight.py": "eight dot products of float64 rows at once",

@@ -55,7 +55,8 @@ class ForwardPass:
         k = c.experts_per_token
         ffn_width = k * c.expert_size if c.num_experts else c.intermediate_size
         self.widest = max(c.hidden_size, c.q_size, ffn_width)
-        s = self.steps = Steps(address, tokens, exact, self.widest, weights.wide_factors)
+        widens = exact or (not c.tied_head and weights.embedding.format.activation_group > 0)
+        s = self.steps = Steps(address, tokens, exact, self.widest, weights.wide_factors, widens)
         self.tokens = s.ids.take(tokens)
         self.x = s.region(c.hidden_size)
         self.normed = s.region(c.hidden_size)

@@ -45,14 +45,16 @@ class Steps:
     address: where a file's bytes lie in the kernels' weight memory. exact: stored weights times float64 activations for
     every type; otherwise quantised weights, in panels, meet int8 activations. widest: the most values of one token that
     one product's input can have. wide: Weights.wide_factors.
+    widens: whether blocks are widened to float64 as they lie in the file.
     """
 
-    def __init__(self, address: Address, tokens: int, exact: bool, widest: int, wide: bool) -> None:
+    def __init__(self, address: Address, tokens: int, exact: bool, widest: int, wide: bool, widens: bool) -> None:
         self.address, self.tokens, self.exact = address, tokens, exact
         self.widest, self.wide = widest, wide
         self.f, self.h, self.k, self.ids = Plan(), Plan(), Plan(), Plan()
         self.floats, self.integers = Constants(self.f), Constants(self.ids)
-        self.floats.vector(f16_table())  # at 0, where the kernels look f16 factors up
+        if widens:
+            self.floats.vector(f16_table())  # at 0, where the kernels look the factors of blocks up
         self.records: list[list[int]] = []
         self.taps: list[Tap] = []
         self.inputs: dict[int, Input] = {}  # by activation group

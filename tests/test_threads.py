@@ -30,5 +30,5 @@ def test_an_error_in_another_thread_reaches_the_caller() -> None:
             raise ValueError(f"item {item}")
         return 0
 
-    with pytest.raises(ValueError, match="item [01]"):
+    with pytest.raises(ValueError, match=r"item [01]"):
         sum_of_all(work, [0, 1], 2)

@@ -125,7 +125,7 @@ class Case:
         return native.kernel("matmul.product").prepare(
             self.kind, self.int8_mode if int8 else 0, w, w, 0, self.rows, first, last, self.cols, n,
             self.h, self.h.view(np.uint8), self.hx + token * self.cols // 2, self.k, self.k,
-            self.sums + token * self.parts, self.f, self.fi, self.x + token * self.cols,
+            self.sums + token * self.parts, self.f, self.x + token * self.cols,
             self.scale + token * self.groups, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs,
         )  # fmt: skip
 
@@ -152,7 +152,7 @@ class Case:
         out = self.fs + 32
         native.kernel("panel_rows.widen_panel_row")(
             self.kind, self.int8_mode - 1, self.panels, 0, self.rows, row, self.groups, self.h, self.hs,
-            self.k, self.k, self.ks, self.f, self.fi, out,
+            self.k, self.k, self.ks, self.f, out,
         )  # fmt: skip
         return np.array(self.f[out : out + self.cols])
 

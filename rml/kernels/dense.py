@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_f32_le, read_i16_le, read_i64_le
+from librt.strings import read_f32_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
 from rml.kernels.dense_four import four_dots_f32
+from rml.kernels.half import AHEAD, TWO_112, bits_bf16, bits_f16
 from rml.kernels.lanes import add_up
 from rml.kernels.norms import fill
 from rml.kernels.prefetch import prefetch
 
-# an f16 exponent stands 112 below the f32 one of the same value
-TWO_112: Final = 5192296858534827628530496329220096.0
 NARROW: Final = 2048  # up to here the activations of a row stay in the first cache, and single rows are read fastest
-AHEAD: Final = 8192  # bytes by which a row is asked for before it is read
 
 
 def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> None:
@@ -57,37 +55,6 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
     done: i64 = (count >> 4) * 16
     for t in range(count - done):
         f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
-
-
-def f32_of_f16(v: i32) -> i32:
-    """The bits of an f32 that is 2^-112 times the f16 with bits v, exactly, subnormals included.
-
-    Exponent 31 (infinity, NaN) becomes exponent 255, which no power of two changes.
-    """
-    high: i32 = ((v & 31744) + 1024) & 32768  # not zero where all exponent bits are set
-    return (((v & 32767) << 13) + (high << 13) * 7) | (v & -2147483648)
-
-
-def bits_f16(wb: bytes, start: i64, count: i64, k: vec[i32], out: i64) -> None:
-    """k[out + j] = f32_of_f16 of weight j of `count`."""
-    blocks: i64 = count >> 5
-    for b in range(blocks):
-        prefetch(wb, start + b * 64 + AHEAD)
-        for t in range(i64(32)):
-            k[out + b * 32 + t] = f32_of_f16(i32(read_i16_le(wb, start + (b * 32 + t) * 2)))
-    for j in range(blocks * 32, count):
-        k[out + j] = f32_of_f16(i32(read_i16_le(wb, start + j * 2)))
-
-
-def bits_bf16(wb: bytes, start: i64, count: i64, k: vec[i32], out: i64) -> None:
-    """k[out + j] = the bits of the f32 that bf16 weight j is the upper half of."""
-    blocks: i64 = count >> 5
-    for b in range(blocks):
-        prefetch(wb, start + b * 64 + AHEAD)
-        for t in range(i64(32)):
-            k[out + b * 32 + t] = i32(read_i16_le(wb, start + (b * 32 + t) * 2)) << 16
-    for j in range(blocks * 32, count):
-        k[out + j] = i32(read_i16_le(wb, start + j * 2)) << 16
 
 
 def widen_float(

@@ -22,7 +22,7 @@ ROWS: Final = 128  # rows of an expert, a panel, for all its tokens before the n
 
 def one_row(
     steps: vec[i64], p: i64, start: i64, first: i64, last: i64, row: i64, y: i64, rank: i64, control: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """f[y + r] = rows first..last-1 of one expert times activation row `row`."""
     kind: i64 = steps[p + 1]
@@ -38,13 +38,13 @@ def one_row(
         parts = cols // PART
     matmul.product(
         kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, 1, h, hu, steps[p + 7] + row * cols // 2, k,
-        kb, steps[p + 9] + row * parts, f, fi, x, steps[p + 8] + row * groups, y, 0, 0, hs, ks, fs,
+        kb, steps[p + 9] + row * parts, f, x, steps[p + 8] + row * groups, y, 0, 0, hs, ks, fs,
     )  # fmt: skip
 
 
 def up_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t * k + slot] = expert chosen[t * k + slot] times x[t], rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -60,14 +60,14 @@ def up_rows(
                     y: i64 = steps[p + 10] + item * steps[p + 3]
                     one_row(
                         steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control,
-                        w, wb, f, fi, h, hu, k, kb,
+                        w, wb, f, h, hu, k, kb,
                     )  # fmt: skip
             r = end
 
 
 def down_rows(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y[t] += weight of the slot * (expert times x[t * k + slot]), rows first..last-1."""
     slots: i64 = steps[p + 11]
@@ -83,7 +83,7 @@ def down_rows(
                 if ids[chosen + item] == e:
                     one_row(
                         steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control,
-                        w, wb, f, fi, h, hu, k, kb,
+                        w, wb, f, h, hu, k, kb,
                     )  # fmt: skip
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]
                     weighted_add(f, y + r, out, end - r, f[steps[p + 14] + item])

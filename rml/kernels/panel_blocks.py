@@ -11,6 +11,8 @@ from librt.strings import read_i16_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
+from rml.kernels.half import bits_f16
+
 
 def nibbles(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
     """The planes of nibbles from byte p: width 4. Here and below they begin at h[out]."""
@@ -133,21 +135,9 @@ def factor_bits(wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> None:
         k[out + e] = (i32(read_i16_le(wb, p + e * 2)) << 13) & -1879048193  # 0x8fffffff
 
 
-def half_bits(wb: bytes, p: i64, count: i64, fi: vec[i64], k: vec[i32], out: i64) -> None:
-    """k[out + e] = bits of the f32 that is the f16 at byte p + 2 e, from the table of f16 numbers at fi[0:]."""
-    for e in range(count):
-        bits: i64 = fi[i64(read_i16_le(wb, p + e * 2)) & 65535]
-        exponent: i64 = (bits >> 52) & 2047
-        if exponent == 2047:
-            exponent = 1151  # infinities and NaN: 255 below
-        if exponent != 0:
-            exponent -= 896
-        k[out + e] = i32(((bits >> 63) << 31) | (exponent << 23) | ((bits >> 29) & 8388607))
-
-
-def factors(wide: i64, wb: bytes, p: i64, count: i64, fi: vec[i64], k: vec[i32], out: i64) -> None:
-    """The bits of the factors from byte p on; wide = 1: they are f16, and not multiplied by anything."""
+def factors(wide: i64, wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> None:
+    """The bits of the factors from byte p on; wide = 1: they are f16, here times 2^-112."""
     if wide != 0:
-        half_bits(wb, p, count, fi, k, out)
+        bits_f16(wb, p, count, k, out)
     else:
         factor_bits(wb, p, count, k, out)

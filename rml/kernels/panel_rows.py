@@ -46,7 +46,7 @@ def unpack_part(width: i64, wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64
 
 def widen_panel_row(
     kind: i64, wide: i64, wb: bytes, start: i64, rows: i64, row: i64, blocks: i64, h: vec[i16], hs: i64,
-    k: vec[i32], kb: bytes, ks: i64, f: vec[float], fi: vec[i64], out: i64
+    k: vec[i32], kb: bytes, ks: i64, f: vec[float], out: i64
 ) -> None:  # fmt: skip
     """f[out + j] = weight j of row `row` of the `rows` in panels from byte `start`. Scratch as in panels.py."""
     panel: i64 = row // PANEL * PANEL
@@ -60,7 +60,7 @@ def widen_panel_row(
         parts = 8
         scaled = 1
     for b in range(blocks):
-        factors(wide, wb, p, (1 + minimum) * lanes, fi, k, ks + BITS)
+        factors(wide, wb, p, (1 + minimum) * lanes, k, ks + BITS)
         d: float = read_f32_le(kb, (ks + BITS + e) * 4) * lacking(wide)
         m: float = 0.0
         if minimum != 0:

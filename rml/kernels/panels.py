@@ -29,6 +29,7 @@ from typing import Final
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.half import TWO_112
 from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, width_of
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
@@ -79,7 +80,7 @@ LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py 
 def lacking(wide: i64) -> float:
     """What the factors of a panel are to be multiplied by."""
     if wide != 0:
-        return 1.0
+        return TWO_112
     return LACKING
 
 
@@ -121,7 +122,7 @@ def pairs_of_four(
 
 def short_panel(
     kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1."""
@@ -133,7 +134,7 @@ def short_panel(
     share: i64 = panel_units(kind) * lanes >> 1
     for b in range(blocks):
         ask(wb, p + AHEAD, share)
-        factors(wide, wb, p, header, fi, k, ks + BITS)
+        factors(wide, wb, p, header, k, ks + BITS)
         ask(wb, p + AHEAD + share, share)
         planes(width, wb, p + header * 2, lanes, h, hs)
         ask(wb, p + AHEAD + share * 2, share)
@@ -166,14 +167,14 @@ def short_panel(
 
 def byte_panel(
     wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """short_panel for Q8_0."""
     factor: float = lacking(wide)
     for b in range(blocks):
         ask(wb, p + AHEAD, lanes * 8)
-        factors(wide, wb, p, lanes, fi, k, ks + BITS)
+        factors(wide, wb, p, lanes, k, ks + BITS)
         p += lanes * 2
         fours: i64 = n & -4
         if fours != 0:
@@ -220,7 +221,7 @@ def four_parts(
 
 def k_panel(
     kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """short_panel for the K types, part by part."""
@@ -235,7 +236,7 @@ def k_panel(
     for e in range(n * PANEL * 2):
         k[ks + BLOCK + e] = 0
     for b in range(blocks):
-        factors(wide, wb, p, header, fi, k, ks + BITS)
+        factors(wide, wb, p, header, k, ks + BITS)
         p += header * 2
         for part in range(i64(8)):
             ask(wb, p + AHEAD, share)
@@ -271,28 +272,28 @@ def k_panel(
 
 def multiply_panel(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens."""
     fill(f, fs, n * PANEL, 0.0)
     if kind == 8:
         byte_panel(
-            wide, w, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+            wide, w, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     elif kind < 8:
         short_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     else:
         k_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, fi, scale, hs, ks, fs
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
 
 
 def multiply_panels(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], fi: vec[i64], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
@@ -315,7 +316,7 @@ def multiply_panels(
                 tokens = TOKENS
             multiply_panel(
                 kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks, tokens,
-                h, hu, x + t * values, k, kb, sums + t * of_sums, f, fi, scale + t * blocks, hs, ks, fs,
+                h, hu, x + t * values, k, kb, sums + t * of_sums, f, scale + t * blocks, hs, ks, fs,
             )  # fmt: skip
             for i in range(tokens):
                 to: i64 = y + (t + i) * ystride + r

@@ -112,7 +112,7 @@ def token_step(
     elif op == ROUTE:
         tokenwise.route(steps, p, first, last, ids, f, fb, fi, scratch)
     elif op == EMBED:
-        tokenwise.embed(steps, p, first, last, rank, control, ids, w, wb, f, fi, h, k, kb)
+        tokenwise.embed(steps, p, first, last, rank, control, ids, w, wb, f, h, k, kb)
 
 
 def row_step(
@@ -130,15 +130,15 @@ def row_step(
         return
     scratch: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
     if op == MATMUL:
-        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, fi, h, hu, k, kb)
+        rowwise.product(steps, p, n, first, last, rank, control, w, wb, f, h, hu, k, kb)
     elif op == GLU:
         rowwise.glu(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == BIAS:
         rowwise.bias(steps, p, n, first, last, f)
     elif op == EXPERTS_UP:
-        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, fi, h, hu, k, kb)
+        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == EXPERTS_DOWN:
-        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, fi, h, hu, k, kb)
+        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == SOFTCAP:
         rowwise.softcap(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == FILL:

@@ -52,7 +52,7 @@ def fetch_share(steps: vec[i64], p: i64, share: i64, rank: i64, ranks: i64, wb: 
 
 def product(
     steps: vec[i64], p: i64, n: i64, first: i64, last: i64, rank: i64, control: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """y (+)= matrix x for rows first..last-1 and every token."""
     kind: i64 = steps[p + 1]
@@ -69,7 +69,7 @@ def product(
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     matmul.product(
-        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, k, kb, sums, f, fi, x, scales,
+        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, k, kb, sums, f, x, scales,
         y, stride, accumulate, hs, ks, fs,
     )  # fmt: skip
 

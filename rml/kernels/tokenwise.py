@@ -24,7 +24,7 @@ def first_token(n: i64, rank: i64, ranks: i64) -> i64:
 
 def embed(
     steps: vec[i64], p: i64, first: i64, last: i64, rank: i64, control: vec[i64], ids: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], fi: vec[i64], h: vec[i16], k: vec[i32], kb: bytes,
+    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
     """x[t] = row ids[t] of the embedding matrix * scale."""
     kind: i64 = steps[p + 1]
@@ -36,7 +36,7 @@ def embed(
         if steps[p + 7] != 0:
             widen_panel_row(
                 kind, steps[p + 7] - 1, wb, steps[p + 2], steps[p + 8], ids[t], cols // group_of(kind), h, hs,
-                k, kb, ks, f, fi, x,
+                k, kb, ks, f, x,
             )  # fmt: skip
         else:
             widen(kind, w, wb, steps[p + 2] + ids[t] * steps[p + 4], cols, h, hs, k, kb, ks, f, x)
