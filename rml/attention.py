@@ -67,8 +67,9 @@ class LayerAttention:
         config = cache.config
         check_limits(config.num_heads, config.num_kv_heads, config.head_dim)
         self.cache, self.tokens, self.ranks = cache, tokens, ranks
-        heads, dim = config.num_heads, config.head_dim
-        self._rank_scratch = max(kernel("attend.attend_scratch")(heads, dim), config.kv_size + STORE_SCRATCH)
+        heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
+        own = kernel("attend.attend_scratch")(kv_heads, heads // kv_heads, dim)
+        self._rank_scratch = max(own, config.kv_size + STORE_SCRATCH)
         sizes = (
             [tokens * config.q_size] * 2 + [tokens * config.kv_size] * 2 + [kernel("attend.attend_shared")(heads, dim)]
         )

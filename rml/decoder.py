@@ -76,6 +76,15 @@ class ForwardPass:
         self.last, self.logits = s.region(c.hidden_size, 1), s.region(c.vocab_size, logit_tokens)
         self.write()
 
+    def scratch_sizes(self) -> tuple[int, int, int]:
+        """Entries of f, h and k that one rank's scratch needs, for the most demanding step."""
+        c, widest = self.config, self.widest
+        int8 = min(self.steps.int8(matrix.format) for matrix in self.weights.products())
+        products = matmul.scratch_f(widest, int8) + experts.ROWS
+        attention = attend.attend_scratch(c.num_kv_heads, c.num_heads // c.num_kv_heads, c.head_dim)
+        own = max(products, attention, cache_rows.STORE_SCRATCH + c.kv_size, 2048)
+        return own, matmul.scratch_h(widest), matmul.scratch_k(widest)
+
     def write(self) -> None:
         """Embed, every layer, then the head twice: for the last token alone, and for all of them."""
         c, s, w = self.config, self.steps, self.weights
@@ -198,13 +207,6 @@ class ForwardPass:
     def activation(self) -> int:
         """The opcode operand of the FFN's activation."""
         return GELU_TANH if self.config.activation == "gelu_tanh" else SILU
-
-
-def scratch_sizes(c: ModelConfig, widest: int) -> tuple[int, int, int]:
-    """Entries of f, h and k that one rank's scratch needs, for the most demanding step."""
-    products = matmul.scratch_f(widest) + experts.ROWS
-    attention = max(attend.attend_scratch(c.num_heads, c.head_dim), cache_rows.STORE_SCRATCH + c.kv_size)
-    return max(products, attention, 2048), matmul.scratch_h(widest), matmul.scratch_k(widest)
 
 
 class DecoderLM:
@@ -357,6 +359,6 @@ class DecoderLM:
                 tokens, logit_tokens = max(tokens, run.capacity), max(logit_tokens, run.logit_capacity)
             address, exact = self.engine.address, self.dot == "exact"
             run = ForwardPass(self.config, self.layers, address, tokens, logit_tokens, exact, tapped)
-            self.engine.install(run.steps, scratch_sizes(self.config, run.widest))
+            self.engine.install(run.steps, run.scratch_sizes())
             self.passes = run
         return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rml.decoder import CALL_TOKENS, ForwardPass, scratch_sizes
+from rml.decoder import CALL_TOKENS, ForwardPass
 from rml.kv_cache import DTYPES, PAGE_SIZE, bytes_per_token
 from rml.layers import Weights, load_weights
 from rml.panels import is_packed, panel_bytes
@@ -53,7 +53,7 @@ def estimate(
     vectors = sum(shape[0] for _, shape in config.tensor_shapes() if len(shape) == 1)
     tokens = min(tokens or CALL_TOKENS, CALL_TOKENS)
     run = ForwardPass(config, weights, lambda file, offset: offset, tokens, 1, exact)
-    scratch = dict(zip(("f", "h", "k"), scratch_sizes(config, run.widest), strict=True))
+    scratch = dict(zip(("f", "h", "k"), run.scratch_sizes(), strict=True))
     entries = {name: getattr(run.steps, name).size + threads * scratch.get(name, 0) for name in ARENA_BYTES}
     return Memory(
         weights=sum(tensor.nbytes for tensor in source.tensors.values()) - sum(matrix.nbytes for matrix in packed),

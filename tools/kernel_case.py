@@ -82,7 +82,8 @@ class Case:
         self.y = self._take("f", self.tokens * self.ystride)
         self.hx = self._take("h", self.tokens * self.cols // 2)
         self.sums = self._take("k", self.tokens * self.parts)
-        sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hkf"}
+        sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hk"}
+        sizes["f"] = int(native.kernel("matmul.scratch_f")(self.cols, 0))
         self.scratch = [[self._take(arena, sizes[arena]) for arena in "hkf"] for _ in range(ranks)]
         self.hs, self.ks, self.fs = self.scratch[0]
 

@@ -28,7 +28,6 @@ from rml.kernels.attend_state import (
     LAYER,
     LAYERS,
     LOADED,
-    MAX_GROUP,
     MAX_SEGMENTS,
     PADDED,
     PAGE_SIZE,
@@ -46,20 +45,23 @@ from rml.kernels.attend_state import (
     first_key,
     fold,
     lanes_of,
-    most_queries,
     padded_dim,
     segment_length,
     state_size,
+    tile_tokens,
 )
 from rml.kernels.exp import EXP_SCRATCH
 from rml.kernels.norms import fill
 
 
-def attend_scratch(heads: i64, dim: i64) -> i64:
+def attend_scratch(kv_heads: i64, group: i64, dim: i64) -> i64:
     """float64 entries of scratch that each rank needs."""
     padded: i64 = padded_dim(dim)
     rows: i64 = 16 * (padded + 8) + 8 * padded
-    queries: i64 = most_queries(heads * 2, padded)  # lanes_of at most doubles them
+    tokens: i64 = tile_tokens(kv_heads, group, padded)
+    if tokens < 2:
+        tokens = 2  # as good as: lanes_of at most doubles the queries of a lone token
+    queries: i64 = tokens * kv_heads * group
     return FRAME + 2048 + EXP_SCRATCH + 64 + rows + queries * (33 + padded + 2 * (9 + padded)) + 64
 
 
@@ -195,9 +197,9 @@ def attend(
 ) -> None:  # fmt: skip
     """This rank's share of n tokens at positions start on: out = softmax(scale q k) v.
 
-    f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: attend_scratch(heads,
-    dim) entries at `scratch`, of this rank alone, and attend_shared(heads, dim) at `shared`, of all. The cache's arena
-    is seen as i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 16. window: keys that a query
+    f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: as many entries as
+    attend_scratch says at `scratch`, of this rank alone, and attend_shared at `shared`, of all. The cache's arena is
+    seen as i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 16. window: keys that a query
     sees, itself included; 0 = all. dtype: as in cache_rows.
     Call `attend_finish` behind a barrier: a single token's result is complete only then.
     """
@@ -215,15 +217,11 @@ def attend(
     f[a + SCALE] = scale
     if n == 1:
         fi[a + GROUP] = lanes_of(group, dtype)
-    complete_frame(fi, a)
-    if n == 1:
+        complete_frame(fi, a, 1)
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, group, shared, start)
         return
-    heads: i64 = kv_heads * group
-    most: i64 = clip(most_queries(heads, padded_dim(dim)) // heads, 1, MAX_GROUP // group)
-    if most > 4:
-        most = most & -4  # queries are taken in fours
-    most = clip((n + ranks - 1) // ranks, 1, most)
+    most: i64 = clip((n + ranks - 1) // ranks, 1, tile_tokens(kv_heads, group, padded_dim(dim)))
+    complete_frame(fi, a, most)
     tile: i64 = rank * most  # tiles cost more the later they are: the ranks take turns
     while tile < n:
         x: i64 = tile * kv_heads * group * dim

@@ -78,16 +78,19 @@ def lanes_of(group: i64, dtype: i64) -> i64:
     return group
 
 
-def most_queries(heads: i64, padded: i64) -> i64:
-    """The most queries of all heads in a tile."""
-    most: i64 = MAX_LOADED // padded
-    if heads > most:
-        return heads
+def tile_tokens(kv_heads: i64, group: i64, padded: i64) -> i64:
+    """How many tokens attend together: at most MAX_GROUP queries of one kv head; those of all heads stay in L2."""
+    most: i64 = clip(MAX_LOADED // (padded * kv_heads * group), 1, MAX_GROUP // group)
+    if most > 4:
+        return most & -4  # queries are taken in fours
     return most
 
 
-def complete_frame(fi: vec[i64], a: i64) -> None:
-    """Adds to the frame at a what follows from its first entries, and where the parts of the scratch lie."""
+def complete_frame(fi: vec[i64], a: i64, tokens: i64) -> None:
+    """Adds to the frame at a what follows from its first entries, and where the parts of the scratch lie.
+
+    tokens: the most of a tile.
+    """
     padded: i64 = fi[a + PADDED]
     fi[a + ROW_BYTES] = row_bytes(fi[a + KV_HEADS], fi[a + DIM], fi[a + DTYPE])
     fi[a + INT8_GROUP] = int8_group(fi[a + DIM])
@@ -98,7 +101,7 @@ def complete_frame(fi: vec[i64], a: i64) -> None:
     fi[a + STRIDE] = padded + 8  # rows of 4 KiB would compete for the same cache lines
     fi[a + WORDS] = fi[a + ROWS] + 16 * (padded + 8)
     fi[a + SCORES] = fi[a + WORDS] + 8 * padded
-    fi[a + FREE] = fi[a + SCORES] + 33 * most_queries(fi[a + KV_HEADS] * fi[a + GROUP], padded)
+    fi[a + FREE] = fi[a + SCORES] + 33 * tokens * fi[a + KV_HEADS] * fi[a + GROUP]
 
 
 def segment_length(keys: i64) -> i64:

@@ -72,7 +72,7 @@ def down_rows(
     """y[t] += weight of the slot * (expert times x[t * k + slot]), rows first..last-1."""
     slots: i64 = steps[p + 11]
     chosen: i64 = steps[p + 12]
-    out: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE] + matmul.scratch_f(steps[p + 4])
+    out: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE] + matmul.scratch_f(steps[p + 4], steps[p + 5])
     for e in range(steps[p + 13]):
         r: i64 = first
         while r < last:

@@ -44,9 +44,9 @@ def scratch_k(cols: i64) -> i64:
     return i64(K_SCRATCH)
 
 
-def scratch_f(cols: i64) -> i64:
-    """float64 scratch of one rank, for the widest matrix: totals of panels, or lanes and widened rows."""
-    if exact_scratch(cols) > F_SCRATCH:
+def scratch_f(cols: i64, int8: i64) -> i64:
+    """float64 scratch of one rank, for the widest matrix: totals of panels; int8 = 0: lanes and widened rows."""
+    if int8 == 0 and exact_scratch(cols) > F_SCRATCH:
         return exact_scratch(cols)
     return i64(F_SCRATCH)
 
