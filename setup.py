@@ -40,6 +40,7 @@ COMPILED = {
     "rml/kernels/dense.py": "dot products of F32, F16 and BF16 rows",
     "rml/kernels/dense_four.py": "four long rows at once",
     "rml/kernels/dense_eight.py": "eight dot products of float64 rows at once",
+    "rml/kernels/dense_twelve.py": "twelve of them",
     "rml/kernels/widen.py": "weights of every type in float64",
     "rml/kernels/exact.py": "rows of every type times float64 activations",
     "rml/kernels/quantize.py": "rounds activations to int8",

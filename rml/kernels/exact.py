@@ -1,7 +1,7 @@
 """Rows of every stored type times float64 activations: a block of rows is widened once and meets all tokens.
 
-Four tokens meet two rows at a time; of up to three tokens that are left, two meet four rows at a time, a last one as if
-it were two. Long rows are taken in pieces, so that what is read again and again stays in the nearest cache.
+Six tokens or four meet two rows at a time; of up to three that are left, two meet four rows at a time, a last one
+as if it were two. Long rows are taken in pieces, so that what is read again and again stays in the nearest cache.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.dense_eight import eight_dots
+from rml.kernels.dense_twelve import twelve_dots
 from rml.kernels.kinds import row_bytes
 from rml.kernels.lanes import add_up
 from rml.kernels.norms import fill
@@ -21,9 +22,9 @@ from rml.kernels.widen import widen
 BLOCK: Final = 65536  # float64 of widened rows: half of a second cache of 1 MB
 MOST_ROWS: Final = 64
 ROWS_PER_TOKEN: Final = 4
-ZEROS: Final = 128  # float64: lanes before the first piece
-LANES: Final = 4096  # float64: four tokens' lanes of MOST_ROWS
-PIECE: Final = 640  # of a row, at most: six of them fit the nearest cache
+ZEROS: Final = 192  # float64: lanes before the first piece
+LANES: Final = 6144  # float64: six tokens' lanes of MOST_ROWS
+PIECE: Final = 640  # of a row, at most: eight of them fit the nearest cache
 
 
 def block_rows(cols: i64, n: i64) -> i64:
@@ -46,12 +47,12 @@ def exact_scratch(cols: i64) -> i64:
 
 
 def fill_lanes(
-    f: vec[float], pair: i64, pair_step: i64, pair_move: i64, four: i64, four_step: i64, four_move: i64, cols: i64,
-    count: i64, lanes: i64
+    f: vec[float], pair: i64, pair_step: i64, pair_move: i64, many: i64, others: i64, others_step: i64,
+    others_move: i64, cols: i64, count: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """f[lanes:], [count][2][4][16]: of the dots of two rows, `pair_step` apart, with four, `four_step` apart.
+    """f[lanes:], [count][2][many][16]: of the dots of two rows, `pair_step` apart, with four or six others.
 
-    The next ones begin `pair_move` and `four_move` further. ZEROS of them lie before `lanes`.
+    The next ones begin `pair_move` and `others_move` further. ZEROS of them lie before `lanes`.
     """
     pieces: i64 = (cols + PIECE - 1) // PIECE
     size: i64 = ((cols + pieces - 1) // pieces + 15) & -16
@@ -61,10 +62,15 @@ def fill_lanes(
             size = cols - done
         for i in range(count):
             p: i64 = pair + i * pair_move + done
-            before: i64 = lanes + i * 128
+            q: i64 = others + i * others_move + done
+            after: i64 = lanes + i * many * 32
+            before: i64 = after
             if done == 0:
                 before = lanes - ZEROS
-            eight_dots(f, p, pair_step, four + i * four_move + done, four_step, size, before, lanes + i * 128)
+            if many == 6:
+                twelve_dots(f, p, pair_step, q, others_step, size, before, after)
+            else:
+                eight_dots(f, p, pair_step, q, others_step, size, before, after)
         done += size
 
 
@@ -77,16 +83,19 @@ def multiply_block(
     """
     t: i64 = 0
     while t + 4 <= n:
-        fill_lanes(f, block, cols, 2 * cols, x + t * cols, cols, 0, cols, (rows + 1) >> 1, lanes)
-        for j in range(i64(4)):
-            add_up(f, lanes + j * 16, 64, y + (t + j) * ystride, rows, accumulate)
-        t += 4
+        many: i64 = 4
+        if t + 6 <= n:
+            many = 6
+        fill_lanes(f, block, cols, 2 * cols, many, x + t * cols, cols, 0, cols, (rows + 1) >> 1, lanes)
+        for j in range(many):
+            add_up(f, lanes + j * 16, many * 16, y + (t + j) * ystride, rows, accumulate)
+        t += many
     while t < n:
         tokens: i64 = 2
         if t + 1 == n:
             tokens = 1
         fours: i64 = (rows + 3) >> 2
-        fill_lanes(f, x + t * cols, (tokens - 1) * cols, 0, block, cols, 4 * cols, cols, fours, lanes)
+        fill_lanes(f, x + t * cols, (tokens - 1) * cols, 0, 4, block, cols, 4 * cols, cols, fours, lanes)
         for i in range(fours):
             count: i64 = rows - i * 4
             if count > 4:

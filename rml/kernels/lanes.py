@@ -13,9 +13,11 @@ from mypy_extensions import i64
 
 def sum_lanes(f: vec[float], p: i64) -> float:
     """f[p] to f[p + 15] in the module's order."""
-    even: float = ((f[p] + f[p + 8]) + (f[p + 4] + f[p + 12])) + ((f[p + 2] + f[p + 10]) + (f[p + 6] + f[p + 14]))
-    odd: float = ((f[p + 1] + f[p + 9]) + (f[p + 5] + f[p + 13])) + ((f[p + 3] + f[p + 11]) + (f[p + 7] + f[p + 15]))
-    return even + odd
+    for t in range(i64(8)):
+        f[p + t] += f[p + 8 + t]
+    for t in range(i64(4)):
+        f[p + t] += f[p + 4 + t]
+    return (f[p] + f[p + 2]) + (f[p + 1] + f[p + 3])
 
 
 def add_up(f: vec[float], lanes: i64, step: i64, y: i64, count: i64, accumulate: i64) -> None:
