@@ -50,7 +50,6 @@ class Case:
         self.kind, self.rows, self.cols, self.tokens = BY_NAME[name].id, rows, cols, len(x)
         self.group = BY_NAME[name].activation_group
         self.groups = cols // self.group if self.group else 0
-        self.parts = cols // 16
         self.ystride = rows + 3
         self.w = native.copy(raw.ravel(), np.uint8)
         self.sizes = {"f": 0, "h": 0, "k": 0}
@@ -81,7 +80,7 @@ class Case:
         self.scale = self._take("f", self.tokens * self.groups)
         self.y = self._take("f", self.tokens * self.ystride)
         self.hx = self._take("h", self.tokens * self.cols // 2)
-        self.sums = self._take("k", self.tokens * self.parts)
+        self.sums = self._take("k", self.tokens * self.cols // 16)
         sizes = {arena: int(native.kernel(f"matmul.scratch_{arena}")(self.cols)) for arena in "hk"}
         sizes["f"] = int(native.kernel("matmul.scratch_f")(self.cols, 0))
         self.scratch = [[self._take(arena, sizes[arena]) for arena in "hkf"] for _ in range(ranks)]
@@ -103,13 +102,13 @@ class Case:
 
     def round_row(self, token: int) -> tuple[npt.NDArray[np.int8], Floats]:
         """Rounds one token to int8 and returns its integers and scales."""
-        hx, scale = 2 * self.hx + token * self.cols, self.scale + token * self.groups
         native.kernel("quantize.quantize_row")(
-            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, self.h.view(np.uint8), hx,
-            self.k, self.sums + token * self.parts, scale, self.fs,
+            self.f, self.f, self.fi, self.x + token * self.cols, self.cols, self.group, token, self.tokens,
+            self.h.view(np.uint8), 2 * self.hx, self.k, self.sums, self.scale, self.fs,
         )  # fmt: skip
-        q = self.h.view(np.int8)[hx : hx + self.cols]
-        return np.array(q), np.array(self.f[scale : scale + self.groups])
+        q = self.h.view(np.int8)[2 * self.hx :][: self.tokens * self.cols].reshape(self.groups, self.tokens, self.group)
+        scales = self.f[self.scale :][: self.tokens * self.groups].reshape(self.groups, self.tokens)
+        return q[:, token].ravel(), np.array(scales[:, token])
 
     def round_rows(self) -> None:
         """Rounds all tokens to int8."""
@@ -125,9 +124,9 @@ class Case:
         w = self.panels if int8 else self.w
         return native.kernel("matmul.product").prepare(
             self.kind, self.int8_mode if int8 else 0, w, w, 0, self.rows, first, last, self.cols, n,
-            self.h, self.h.view(np.uint8), self.hx + token * self.cols // 2, self.k, self.k,
-            self.sums + token * self.parts, self.f, self.x + token * self.cols,
-            self.scale + token * self.groups, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs,
+            self.h, self.h.view(np.uint8), self.hx + token * self.group // 2, self.tokens, self.k, self.k,
+            self.sums + token * self.group // 16, self.f, self.x + token * self.cols,
+            self.scale + token, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs,
         )  # fmt: skip
 
     def one(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:

@@ -21,24 +21,21 @@ ROWS: Final = 128  # rows of an expert, a panel, for all its tokens before the n
 
 
 def one_row(
-    steps: vec[i64], p: i64, start: i64, first: i64, last: i64, row: i64, y: i64, rank: i64, control: vec[i64],
-    w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    steps: vec[i64], p: i64, start: i64, first: i64, last: i64, row: i64, xrows: i64, y: i64, rank: i64,
+    control: vec[i64], w: vec[u8], wb: bytes, f: vec[float], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
 ) -> None:  # fmt: skip
-    """f[y + r] = rows first..last-1 of one expert times activation row `row`."""
+    """f[y + r] = rows first..last-1 of one expert times activation row `row` of `xrows`."""
     kind: i64 = steps[p + 1]
     cols: i64 = steps[p + 4]
     x: i64 = steps[p + 6] + row * cols
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     fs: i64 = control[SCRATCH] + rank * control[SCRATCH_STRIDE]
-    groups: i64 = 0
-    parts: i64 = 0
-    if steps[p + 5] != 0:
-        groups = cols // group_of(kind)
-        parts = cols // PART
+    group: i64 = group_of(kind)
     matmul.product(
-        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, 1, h, hu, steps[p + 7] + row * cols // 2, k,
-        kb, steps[p + 9] + row * parts, f, x, steps[p + 8] + row * groups, y, 0, 0, hs, ks, fs,
+        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, 1, h, hu,
+        steps[p + 7] + row * group // 2, xrows, k, kb, steps[p + 9] + row * group // PART, f, x, steps[p + 8] + row,
+        y, 0, 0, hs, ks, fs,
     )  # fmt: skip
 
 
@@ -59,7 +56,7 @@ def up_rows(
                 if ids[chosen + item] == e:
                     y: i64 = steps[p + 10] + item * steps[p + 3]
                     one_row(
-                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, y, rank, control,
+                        steps, p, ids[steps[p + 2] + e], r, end, item // slots, n, y, rank, control,
                         w, wb, f, h, hu, k, kb,
                     )  # fmt: skip
             r = end
@@ -82,7 +79,7 @@ def down_rows(
             for item in range(n * slots):
                 if ids[chosen + item] == e:
                     one_row(
-                        steps, p, ids[steps[p + 2] + e], r, end, item, out - r, rank, control,
+                        steps, p, ids[steps[p + 2] + e], r, end, item, n * slots, out - r, rank, control,
                         w, wb, f, h, hu, k, kb,
                     )  # fmt: skip
                     y: i64 = steps[p + 10] + item // slots * steps[p + 3]

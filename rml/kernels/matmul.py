@@ -53,19 +53,19 @@ def scratch_f(cols: i64, int8: i64) -> i64:
 
 def product(
     kind: i64, int8: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, cols: i64, n: i64,
-    h: vec[i16], hu: vec[u8], hx: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64,
+    h: vec[i16], hu: vec[u8], hx: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64,
     scale: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, for n tokens.
 
     int8 = 0: token t is f[x + t * cols :], and the matrix lies row after row as in the file. int8 = 1: its `rows` rows
     lie in panels (pack.py; 2: with factors in f16), `first` is a multiple of 128, and so is `last` unless it is the
-    last row; token t is what quantize.quantize_row wrote with group = group_of(kind): the bytes of
-    h[hx + t * cols / 2 :], f[scale + t * cols / group + g], k[sums + t * cols / 16 + s].
+    last row; token t is what quantize.quantize_row wrote with group = group_of(kind), as one of `xrows` rows: hx, scale
+    and sums are where the first group of the first token lies.
     """
     if int8 != 0:
         multiply_panels(
-            kind, int8 - 1, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, k, kb, sums,
+            kind, int8 - 1, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, xrows, k, kb, sums,
             f, scale, y, ystride, accumulate, hs, ks, fs,
         )  # fmt: skip
     elif n == 1 and group_of(kind) == 0:

@@ -2,7 +2,8 @@
 
 h[sums + 128 t + e] is the sum for token t over 32 positions, or over the first 16 and 512 later the last 16; the totals
 of token t are at f[total + 128 t + e], those of a K type's block at k[block + 256 t + e]. The sums of token t's
-activations, of 16 positions each, begin at k[x + t * x_step]; their scale is f[scale + t * scale_step] times `factor`.
+activations, of 16 positions each, are k[x + 2 t] and the next, of a K type k[x + 16 t]; their scale is f[scale + t]
+times `factor`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ def both(h: vec[i16], p: i64) -> i32:
 
 
 def add_nibbles_four(
-    h: vec[i16], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, scale_step: i64, factor: float, total: i64,
+    h: vec[i16], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, factor: float, total: i64,
     lanes: i64
 ) -> None:  # fmt: skip
     """total += sum * d * scale: Q4_0."""
     s0: float = f[scale] * factor
-    s1: float = f[scale + scale_step] * factor
-    s2: float = f[scale + 2 * scale_step] * factor
-    s3: float = f[scale + 3 * scale_step] * factor
+    s1: float = f[scale + 1] * factor
+    s2: float = f[scale + 2] * factor
+    s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
         f[total + e] += float(i32(h[sums + e])) * by * s0
@@ -35,18 +36,18 @@ def add_nibbles_four(
 
 
 def add_nibbles_with_minimum_four(
-    middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, x_step: i64, kb: bytes, d: i64, f: vec[float], scale: i64,
-    scale_step: i64, factor: float, total: i64, lanes: i64
+    middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, kb: bytes, d: i64, f: vec[float], scale: i64,
+    factor: float, total: i64, lanes: i64
 ) -> None:  # fmt: skip
     """total += ((sum + middle * x) * d + x * m) * scale: Q4_1."""
     x0: i32 = k[x] + k[x + 1]
-    x1: i32 = k[x + x_step] + k[x + x_step + 1]
-    x2: i32 = k[x + 2 * x_step] + k[x + 2 * x_step + 1]
-    x3: i32 = k[x + 3 * x_step] + k[x + 3 * x_step + 1]
+    x1: i32 = k[x + 2] + k[x + 3]
+    x2: i32 = k[x + 4] + k[x + 5]
+    x3: i32 = k[x + 6] + k[x + 7]
     s0: float = f[scale] * factor
-    s1: float = f[scale + scale_step] * factor
-    s2: float = f[scale + 2 * scale_step] * factor
-    s3: float = f[scale + 3 * scale_step] * factor
+    s1: float = f[scale + 1] * factor
+    s2: float = f[scale + 2] * factor
+    s3: float = f[scale + 3] * factor
     m0: i32 = middle * x0
     m1: i32 = middle * x1
     m2: i32 = middle * x2
@@ -61,14 +62,14 @@ def add_nibbles_with_minimum_four(
 
 
 def add_fives_four(
-    h: vec[i16], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, scale_step: i64, factor: float, total: i64,
+    h: vec[i16], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, factor: float, total: i64,
     lanes: i64
 ) -> None:  # fmt: skip
     """total += sum * d * scale: Q5_0."""
     s0: float = f[scale] * factor
-    s1: float = f[scale + scale_step] * factor
-    s2: float = f[scale + 2 * scale_step] * factor
-    s3: float = f[scale + 3 * scale_step] * factor
+    s1: float = f[scale + 1] * factor
+    s2: float = f[scale + 2] * factor
+    s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
         f[total + e] += float(both(h, sums + e)) * by * s0
@@ -78,18 +79,18 @@ def add_fives_four(
 
 
 def add_fives_with_minimum_four(
-    middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, x_step: i64, kb: bytes, d: i64, f: vec[float], scale: i64,
-    scale_step: i64, factor: float, total: i64, lanes: i64
+    middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, kb: bytes, d: i64, f: vec[float], scale: i64,
+    factor: float, total: i64, lanes: i64
 ) -> None:  # fmt: skip
     """total += ((sum + middle * x) * d + x * m) * scale: Q5_1."""
     x0: i32 = k[x] + k[x + 1]
-    x1: i32 = k[x + x_step] + k[x + x_step + 1]
-    x2: i32 = k[x + 2 * x_step] + k[x + 2 * x_step + 1]
-    x3: i32 = k[x + 3 * x_step] + k[x + 3 * x_step + 1]
+    x1: i32 = k[x + 2] + k[x + 3]
+    x2: i32 = k[x + 4] + k[x + 5]
+    x3: i32 = k[x + 6] + k[x + 7]
     s0: float = f[scale] * factor
-    s1: float = f[scale + scale_step] * factor
-    s2: float = f[scale + 2 * scale_step] * factor
-    s3: float = f[scale + 3 * scale_step] * factor
+    s1: float = f[scale + 1] * factor
+    s2: float = f[scale + 2] * factor
+    s3: float = f[scale + 3] * factor
     m0: i32 = middle * x0
     m1: i32 = middle * x1
     m2: i32 = middle * x2
@@ -104,14 +105,14 @@ def add_fives_with_minimum_four(
 
 
 def add_bytes_four(
-    k: vec[i32], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, scale_step: i64, factor: float, total: i64,
+    k: vec[i32], sums: i64, kb: bytes, d: i64, f: vec[float], scale: i64, factor: float, total: i64,
     lanes: i64
 ) -> None:  # fmt: skip
     """total += sum * d * scale, of the sums k[sums + 128 t + e]: Q8_0."""
     s0: float = f[scale] * factor
-    s1: float = f[scale + scale_step] * factor
-    s2: float = f[scale + 2 * scale_step] * factor
-    s3: float = f[scale + 3 * scale_step] * factor
+    s1: float = f[scale + 1] * factor
+    s2: float = f[scale + 2] * factor
+    s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
         f[total + e] += float(k[sums + e] + k[sums + 512 + e]) * by * s0
@@ -121,14 +122,14 @@ def add_bytes_four(
 
 
 def scale_four(
-    width: i64, middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, x_step: i64, scales: i64, block: i64,
+    width: i64, middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, scales: i64, block: i64,
     lanes: i64
 ) -> None:  # fmt: skip
     """block += (sum + middle * x) * scale, and 128 later += x * minimum: a part of Q4_K and Q5_K."""
     x0: i32 = k[x] + k[x + 1]
-    x1: i32 = k[x + x_step] + k[x + x_step + 1]
-    x2: i32 = k[x + 2 * x_step] + k[x + 2 * x_step + 1]
-    x3: i32 = k[x + 3 * x_step] + k[x + 3 * x_step + 1]
+    x1: i32 = k[x + 16] + k[x + 17]
+    x2: i32 = k[x + 32] + k[x + 33]
+    x3: i32 = k[x + 48] + k[x + 49]
     m0: i32 = middle * x0
     m1: i32 = middle * x1
     m2: i32 = middle * x2
@@ -156,17 +157,17 @@ def scale_four(
 
 
 def scale_threes_four(
-    back: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, x_step: i64, scales: i64, block: i64, lanes: i64
+    back: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, scales: i64, block: i64, lanes: i64
 ) -> None:
     """block += (sum + back * x) * scale of the first 16 positions and of the last: Q2_K, Q3_K."""
     x0: i32 = back * k[x]
     y0: i32 = back * k[x + 1]
-    x1: i32 = back * k[x + x_step]
-    y1: i32 = back * k[x + x_step + 1]
-    x2: i32 = back * k[x + 2 * x_step]
-    y2: i32 = back * k[x + 2 * x_step + 1]
-    x3: i32 = back * k[x + 3 * x_step]
-    y3: i32 = back * k[x + 3 * x_step + 1]
+    x1: i32 = back * k[x + 16]
+    y1: i32 = back * k[x + 17]
+    x2: i32 = back * k[x + 32]
+    y2: i32 = back * k[x + 33]
+    x3: i32 = back * k[x + 48]
+    y3: i32 = back * k[x + 49]
     for e in range(lanes):
         first: i32 = k[scales + e]
         last: i32 = k[scales + lanes + e]
@@ -188,19 +189,19 @@ def scale_halves_four(k: vec[i32], sums: i64, scales: i64, block: i64, lanes: i6
 
 
 def add_four(
-    width: i64, minimum: i64, middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, x_step: i64, kb: bytes, d: i64,
-    f: vec[float], scale: i64, scale_step: i64, factor: float, total: i64, lanes: i64
+    width: i64, minimum: i64, middle: i32, h: vec[i16], sums: i64, k: vec[i32], x: i64, kb: bytes, d: i64,
+    f: vec[float], scale: i64, factor: float, total: i64, lanes: i64
 ) -> None:  # fmt: skip
     """The sums of a block of 32 positions into the totals."""
     if width == 4 and minimum == 0:
-        add_nibbles_four(h, sums, kb, d, f, scale, scale_step, factor, total, lanes)
+        add_nibbles_four(h, sums, kb, d, f, scale, factor, total, lanes)
     elif width == 4:
         add_nibbles_with_minimum_four(
-            middle, h, sums, k, x, x_step, kb, d, f, scale, scale_step, factor, total, lanes
+            middle, h, sums, k, x, kb, d, f, scale, factor, total, lanes
         )  # fmt: skip
     elif minimum == 0:
-        add_fives_four(h, sums, kb, d, f, scale, scale_step, factor, total, lanes)
+        add_fives_four(h, sums, kb, d, f, scale, factor, total, lanes)
     else:
         add_fives_with_minimum_four(
-            middle, h, sums, k, x, x_step, kb, d, f, scale, scale_step, factor, total, lanes
+            middle, h, sums, k, x, kb, d, f, scale, factor, total, lanes
         )  # fmt: skip

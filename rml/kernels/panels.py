@@ -30,7 +30,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.half import TWO_112
-from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, width_of
+from rml.kernels.kinds import group_of, has_minimum, offset_of, panel_units, part_units, width_of
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
 from rml.kernels.panel_blocks import factors, part_scales, planes
@@ -91,9 +91,10 @@ def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
 
 def dots_of_four(
     width: i64, middle: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], sums: i64,
-    sums_step: i64, hs: i64
+    hs: i64
 ) -> None:  # fmt: skip
     """The sums of a part for four tokens, `x_step` entries of h apart."""
+    sums_step: i64 = x_step >> 3
     for t in range(i64(4)):
         spread(h, x + t * x_step, hs + SPREAD + t * 512)
     pairs: i64 = pairs_of(width)
@@ -122,7 +123,7 @@ def pairs_of_four(
 
 def short_panel(
     kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1."""
@@ -140,14 +141,14 @@ def short_panel(
         ask(wb, p + AHEAD + share * 2, share)
         fours: i64 = n & -4
         for i in range(fours >> 2):
-            g: i64 = i * 4 * blocks + b
-            dots_of_four(width, middle, h, hu, lanes, x + g * 16, blocks * 16, k, sums + g * 2, blocks * 2, hs)
+            g: i64 = b * xrows + i * 4
+            dots_of_four(width, middle, h, hu, lanes, x + g * 16, 16, k, sums + g * 2, hs)
             add_four(
-                width, minimum, middle, h, hs + SUMS, k, sums + g * 2, blocks * 2, kb, ks + BITS, f, scale + g, blocks,
-                factor, fs + i * 4 * PANEL, lanes,
+                width, minimum, middle, h, hs + SUMS, k, sums + g * 2, kb, ks + BITS, f, scale + g, factor,
+                fs + i * 4 * PANEL, lanes,
             )  # fmt: skip
         for t in range(fours, n):
-            g = t * blocks + b
+            g = b * xrows + t
             first: i32 = k[sums + g * 2]
             second: i32 = k[sums + g * 2 + 1]
             dot_planes(
@@ -167,7 +168,7 @@ def short_panel(
 
 def byte_panel(
     wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """short_panel for Q8_0."""
@@ -181,11 +182,11 @@ def byte_panel(
             ask(wb, p + AHEAD + lanes * 6, lanes * 26)
             pairs(w, p, lanes * 32, 128, h, hs)
         for i in range(fours >> 2):
-            g: i64 = i * 4 * blocks + b
-            pairs_of_four(hs, h, hu, lanes, x + g * 16, blocks * 16, k, ks + FOLDED, hs)
-            add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, blocks, factor, fs + i * 4 * PANEL, lanes)
+            g: i64 = b * xrows + i * 4
+            pairs_of_four(hs, h, hu, lanes, x + g * 16, 16, k, ks + FOLDED, hs)
+            add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, factor, fs + i * 4 * PANEL, lanes)
         for t in range(fours, n):
-            g = t * blocks + b
+            g = b * xrows + t
             spread_nibbles(h, x + g * 16, hs + SPREAD, hs + SUMS)
             for piece in range(i64(4)):
                 at: i64 = p + piece * lanes * 8
@@ -200,28 +201,28 @@ def byte_panel(
 
 
 def four_parts(
-    width: i64, middle: i32, back: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32],
-    sums: i64, sums_step: i64, hs: i64, ks: i64, block: i64
+    width: i64, middle: i32, back: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, k: vec[i32], sums: i64,
+    hs: i64, ks: i64, block: i64
 ) -> None:  # fmt: skip
     """A part of a K type's block times four tokens, added to the sums of their blocks."""
     if width == 6:
-        pairs_of_four(hs + PAIRS, h, hu, lanes, x, x_step, k, ks + FOLDED, hs)
+        pairs_of_four(hs + PAIRS, h, hu, lanes, x, 128, k, ks + FOLDED, hs)
         scale_halves_four(k, ks + FOLDED, ks, block, lanes)
         return
-    dots_of_four(width, middle, h, hu, lanes, x, x_step, k, sums, sums_step, hs)
+    dots_of_four(width, middle, h, hu, lanes, x, 128, k, sums, hs)
     if width == 4 or width == 5:
-        scale_four(width, middle, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
+        scale_four(width, middle, h, hs + SUMS, k, sums, ks, block, lanes)
     else:
-        scale_threes_four(back, h, hs + SUMS, k, sums, sums_step, ks, block, lanes)
+        scale_threes_four(back, h, hs + SUMS, k, sums, ks, block, lanes)
     if width == 2:
         for t in range(i64(4)):
-            s: i64 = sums + t * sums_step
+            s: i64 = sums + t * 16
             scale_minima(k, k[s], k[s + 1], ks, block + t * PANEL * 2, lanes)
 
 
 def k_panel(
     kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """short_panel for the K types, part by part."""
@@ -247,13 +248,13 @@ def k_panel(
             if width == 6 and fours != 0:
                 pairs(hu, hs * 2, lanes * 32, i16(-back), h, hs + PAIRS)
             for i in range(fours >> 2):
-                g: i64 = (i * 4 * blocks + b) * 8 + part
+                g: i64 = (b * xrows + i * 4) * 8 + part
                 four_parts(
-                    width, middle, back, h, hu, lanes, x + g * 16, blocks * 128, k, sums + g * 2, blocks * 16, hs, ks,
+                    width, middle, back, h, hu, lanes, x + g * 16, k, sums + g * 2, hs, ks,
                     ks + BLOCK + i * 4 * PANEL * 2,
                 )  # fmt: skip
             for t in range(fours, n):
-                g = (t * blocks + b) * 8 + part
+                g = (b * xrows + t) * 8 + part
                 s: i64 = sums + g * 2
                 dot_planes(
                     h, hu, hs, lanes, x + g * 16, pieces, i16(-middle * k[s]), i16(-middle * k[s + 1]), hs + SPREAD,
@@ -263,7 +264,7 @@ def k_panel(
             p += share * 2
         for t in range(n):
             block: i64 = ks + BLOCK + t * PANEL * 2
-            by: float = f[scale + t * blocks + b] * factor
+            by: float = f[scale + b * xrows + t] * factor
             if minimum != 0:
                 add_block_with_minimum(k, block, kb, ks + BITS, by, f, fs + t * PANEL, lanes)
             else:
@@ -272,36 +273,33 @@ def k_panel(
 
 def multiply_panel(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens."""
     fill(f, fs, n * PANEL, 0.0)
     if kind == 8:
         byte_panel(
-            wide, w, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
+            wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     elif kind < 8:
         short_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     else:
         k_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, k, kb, sums, f, scale, hs, ks, fs
+            kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
 
 
 def multiply_panels(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, blocks: i64, n: i64,
-    h: vec[i16], hu: vec[u8], x: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
+    h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
-    values: i64 = blocks * 16  # entries of h and of k that a token takes
-    of_sums: i64 = blocks * 2
-    if kind >= 10:
-        values = blocks * 128
-        of_sums = blocks * 16
+    values: i64 = group_of(kind) >> 1  # entries of h that a group takes
+    of_sums: i64 = group_of(kind) >> 4
     for e in range(i64(SPREAD)):
         h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
     r: i64 = first
@@ -316,7 +314,7 @@ def multiply_panels(
                 tokens = TOKENS
             multiply_panel(
                 kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks, tokens,
-                h, hu, x + t * values, k, kb, sums + t * of_sums, f, scale + t * blocks, hs, ks, fs,
+                h, hu, x + t * values, xrows, k, kb, sums + t * of_sums, f, scale + t, hs, ks, fs,
             )  # fmt: skip
             for i in range(tokens):
                 to: i64 = y + (t + i) * ystride + r

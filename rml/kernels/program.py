@@ -96,7 +96,7 @@ def token_step(
     if op == NORM:
         tokenwise.norm(steps, p, first, last, scratch, f)
     elif op == QUANTIZE:
-        tokenwise.round_inputs(steps, p, first, last, f, fb, fi, hu, k, scratch)
+        tokenwise.round_inputs(steps, p, n, first, last, f, fb, fi, hu, k, scratch)
     elif op == ROPE:
         rotate_tokens(steps, p, first, last, f)
     elif op == STORE:

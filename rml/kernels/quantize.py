@@ -71,16 +71,18 @@ def round_group(f: vec[float], fb: bytes, fi: vec[i64], x: i64, group: i64, hu: 
 
 
 def quantize_row(
-    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, hu: vec[u8], hx: i64,
+    f: vec[float], fb: bytes, fi: vec[i64], x: i64, cols: i64, group: i64, row: i64, rows: i64, hu: vec[u8], hx: i64,
     k: vec[i32], sums: i64, scale: i64, fs: i64
 ) -> None:  # fmt: skip
-    """Rounds one token, f[x + position]. group: kinds.group_of of the matrix's type, not 0.
+    """Rounds row `row` of `rows`, f[x + position]. group: kinds.group_of of the matrix's type, not 0.
 
-    Writes hu[hx + position] = q, an int8 byte; f[scale + g] = the group's scale; k[sums + s] = the sums of q, each of
-    PART positions. f[fs : fs + group] is scratch.
+    The same group of all rows lies together, for they are multiplied one after another: with i = g * rows + row,
+    hu[hx + i * group + j] = q, an int8 byte; f[scale + i] = the group's scale; k[sums + (i * group / PART) + s] = the
+    sums of q, each of PART positions. f[fs : fs + group] is scratch.
     """
     parts: i64 = group // PART
     for g in range(cols // group):
-        f[scale + g] = round_group(f, fb, fi, x + g * group, group, hu, hx + g * group, fs)
+        i: i64 = g * rows + row
+        f[scale + i] = round_group(f, fb, fi, x + g * group, group, hu, hx + i * group, fs)
         for s in range(parts):
-            k[sums + g * parts + s] = sum_of(hu, hx + g * group + s * PART, PART)
+            k[sums + i * parts + s] = sum_of(hu, hx + i * group + s * PART, PART)

@@ -69,7 +69,7 @@ def product(
     hs: i64 = control[HSCRATCH] + rank * control[HSCRATCH_STRIDE]
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     matmul.product(
-        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, k, kb, sums, f, x, scales,
+        kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, n, k, kb, sums, f, x, scales,
         y, stride, accumulate, hs, ks, fs,
     )  # fmt: skip
 

@@ -54,20 +54,17 @@ def norm(steps: vec[i64], p: i64, first: i64, last: i64, lane: i64, f: vec[float
 
 
 def round_inputs(
-    steps: vec[i64], p: i64, first: i64, last: i64, f: vec[float], fb: bytes, fi: vec[i64], hu: vec[u8], k: vec[i32],
-    scratch: i64,
+    steps: vec[i64], p: i64, n: i64, first: i64, last: i64, f: vec[float], fb: bytes, fi: vec[i64], hu: vec[u8],
+    k: vec[i32], scratch: i64,
 ) -> None:  # fmt: skip
-    """The int8 activations of the tokens' rows, one after another."""
+    """The int8 activations of the tokens' rows."""
     x: i64 = steps[p + 1]
     cols: i64 = steps[p + 2]
-    group: i64 = steps[p + 3]
     items: i64 = steps[p + 7]
-    groups: i64 = cols // group
-    parts: i64 = cols // quantize.PART
     for row in range(first * items, last * items):
         quantize.quantize_row(
-            f, fb, fi, x + row * cols, cols, group, hu, steps[p + 4] * 2 + row * cols,
-            k, steps[p + 6] + row * parts, steps[p + 5] + row * groups, scratch,
+            f, fb, fi, x + row * cols, cols, steps[p + 3], row, n * items, hu, steps[p + 4] * 2,
+            k, steps[p + 6], steps[p + 5], scratch,
         )  # fmt: skip
 
 
