@@ -80,10 +80,10 @@ class ForwardPass:
         """Entries of f, h and k that one rank's scratch needs, for the most demanding step."""
         c, widest = self.config, self.widest
         int8 = min(self.steps.int8(matrix.format) for matrix in self.weights.products())
-        products = matmul.scratch_f(widest, int8) + experts.ROWS
+        sizes = experts if c.num_experts else matmul
         attention = attend.attend_scratch(c.num_kv_heads, c.num_heads // c.num_kv_heads, c.head_dim)
-        own = max(products, attention, cache_rows.STORE_SCRATCH + c.kv_size, 2048)
-        return own, matmul.scratch_h(widest), matmul.scratch_k(widest)
+        own = max(sizes.scratch_f(widest, int8), attention, cache_rows.STORE_SCRATCH + c.kv_size, 2048)
+        return own, sizes.scratch_h(widest), sizes.scratch_k(widest)
 
     def write(self) -> None:
         """Embed, every layer, then the head twice: for the last token alone, and for all of them."""

@@ -24,7 +24,9 @@ from toy_files import (
     write_hf,
 )
 
+import rml
 from rml.errors import BadFile, Unsupported
+from rml.kernels.experts import ROWS, TOGETHER
 from rml.weight_source import WeightSource, open_weights
 
 E, M, H = 4, 8, 32
@@ -70,12 +72,13 @@ def moe_config() -> dict[str, object]:
     return toy_config("mixtral", intermediate_size=M, num_local_experts=E, num_experts_per_tok=2)
 
 
-def stacked() -> Gguf:
-    toy = toy_gguf(llama__expert_count=u32(E), llama__expert_used_count=u32(2), llama__feed_forward_length=u32(M))
+def stacked(width: int = M) -> Gguf:
+    toy = toy_gguf(llama__expert_count=u32(E), llama__expert_used_count=u32(2), llama__feed_forward_length=u32(width))
     for role in ("gate", "up", "down"):
         del toy.tensors[f"blk.0.ffn_{role}.weight"]
     for name, shape in (STACKS | {"blk.0.ffn_gate_inp.weight": (E, H)}).items():
-        toy.tensors[name] = Tensor(shape, numbers(name, shape).tobytes())
+        sizes = tuple(width if size == M else size for size in shape)
+        toy.tensors[name] = Tensor(sizes, numbers(name, sizes).tobytes())
     return toy
 
 
@@ -98,6 +101,19 @@ def test_experts_however_they_are_stored(tmp_path: Path, layout: str) -> None:
         assert [matrix.offset for matrix in experts[1:3]] == list(experts.offsets[1:3])
         with pytest.raises(IndexError):
             experts[E]
+
+
+def test_experts_of_more_rows_than_are_taken_at_once(tmp_path: Path) -> None:
+    """A lone token's expert is taken in pieces of what the scratch holds; several tokens' panel by panel."""
+    width = TOGETHER * ROWS + 700
+    model = rml.load(stacked(width).write(tmp_path / "toy.gguf"), threads=1)
+    tokens = [2, 9, 16, 23, 30, 37]
+    together = model.forward(tokens, model.new_cache(6), all_logits=True)
+    cache = model.new_cache(6)
+    alone = np.stack([model.forward([token], cache) for token in tokens])
+    assert np.isfinite(together).all()
+    assert np.array_equal(together, alone)
+    assert np.ptp(together, axis=0).min() > 0
 
 
 @pytest.mark.parametrize(("layout", "stride"), [("stacked", M), ("fused", 2 * M)])

@@ -136,9 +136,9 @@ def row_step(
     elif op == BIAS:
         rowwise.bias(steps, p, n, first, last, f)
     elif op == EXPERTS_UP:
-        experts.up_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
+        experts.expert_rows(steps, p, n, first, last, 0, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == EXPERTS_DOWN:
-        experts.down_rows(steps, p, n, first, last, rank, control, ids, w, wb, f, h, hu, k, kb)
+        experts.expert_rows(steps, p, n, first, last, 1, rank, control, ids, w, wb, f, h, hu, k, kb)
     elif op == SOFTCAP:
         rowwise.softcap(steps, p, n, first, last, f, fb, fi, scratch)
     elif op == FILL:
