@@ -17,8 +17,6 @@ class StoredType:
     has_kernel: the engine multiplies this type directly.
     slow: no kernel; dequantised through the gguf package, a block row at a time.
     activation_group: int8 activations share one scale per this many positions (0 = float type, no int8 path).
-    sum_group: the int8 product also needs the sum of the activations per this many positions (0 = it does not): types
-        with a minimum per sub-block, w = d * q + m, give sum(w * x) = d * sum(q * x) + m * sum(x).
     """
 
     name: str
@@ -28,12 +26,6 @@ class StoredType:
     has_kernel: bool = False
     slow: bool = False
     activation_group: int = 0
-    sum_group: int = 0
-
-    @property
-    def needs_sums(self) -> bool:
-        """Whether the int8 product needs sums of the activations."""
-        return self.sum_group != 0
 
     @property
     def is_float(self) -> bool:
@@ -57,8 +49,8 @@ def _float(name: str, number: int, size: int) -> StoredType:
     return StoredType(name, number, 1, size, has_kernel=True)
 
 
-def _quant(name: str, number: int, weights: int, size: int, sum_group: int = 0) -> StoredType:
-    return StoredType(name, number, weights, size, has_kernel=True, activation_group=weights, sum_group=sum_group)
+def _quant(name: str, number: int, weights: int, size: int) -> StoredType:
+    return StoredType(name, number, weights, size, has_kernel=True, activation_group=weights)
 
 
 def _slow(name: str, number: int, weights: int, size: int) -> StoredType:
@@ -73,17 +65,17 @@ _TABLE: Final = (
     F32,
     F16,
     _quant("Q4_0", 2, 32, 18),
-    _quant("Q4_1", 3, 32, 20, sum_group=32),
+    _quant("Q4_1", 3, 32, 20),
     StoredType("Q4_2", 4, 1, 0),  # removed from ggml in 2023; only the name is left
     StoredType("Q4_3", 5, 1, 0),
     _quant("Q5_0", 6, 32, 22),
-    _quant("Q5_1", 7, 32, 24, sum_group=32),
+    _quant("Q5_1", 7, 32, 24),
     _quant("Q8_0", 8, 32, 34),
     StoredType("Q8_1", 9, 32, 40),  # activations, never weights; so is Q8_K
-    _quant("Q2_K", 10, 256, 84, sum_group=16),
+    _quant("Q2_K", 10, 256, 84),
     _quant("Q3_K", 11, 256, 110),
-    _quant("Q4_K", 12, 256, 144, sum_group=32),
-    _quant("Q5_K", 13, 256, 176, sum_group=32),
+    _quant("Q4_K", 12, 256, 144),
+    _quant("Q5_K", 13, 256, 176),
     _quant("Q6_K", 14, 256, 210),
     StoredType("Q8_K", 15, 256, 292),
     _slow("IQ2_XXS", 16, 256, 66),

@@ -202,8 +202,7 @@ def test_the_table_of_types_is_the_gguf_packages() -> None:
 def test_sizes_of_rows() -> None:
     assert BY_ID[12].row_bytes(512) == 288
     assert BY_ID[30].row_bytes(7) == 14
-    assert (BY_ID[12].activation_group, BY_ID[12].sum_group, BY_ID[12].needs_sums) == (256, 32, True)
-    assert (BY_ID[8].activation_group, BY_ID[8].needs_sums) == (32, False)
+    assert (BY_ID[12].activation_group, BY_ID[8].activation_group) == (256, 32)
     assert (BY_ID[1].activation_group, BY_ID[1].is_float, BY_ID[28].is_float) == (0, True, False)
     assert str(stored_type(77)) == "unknown (77)"
 

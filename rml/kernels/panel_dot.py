@@ -12,8 +12,8 @@ Of Q8_0's q + 128 and a whole activation not one pair would fit: its activations
 left of them, divided by 16, in four pieces of 4 pairs each, and the stored bytes are multiplied as they are.
 
 Sums are 128 entries, one for each row; those of the first 16 positions lie 512 entries before those of the last 16, and
-those over low nibbles 512 before those over the rest. A panel with fewer rows is multiplied as if it had
-all of them: its last sums mean nothing.
+those over low nibbles 512 before those over the rest. A panel with fewer rows is multiplied as if it had all of them:
+its last sums mean nothing.
 """
 
 from __future__ import annotations
