@@ -15,11 +15,13 @@ multiplied at once. Nor on how factors are written down: a power of two that the
 While a part is multiplied, bytes that will be read later are asked for, some of them at a time.
 
 Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
-    h[hs :]             the planes of a part, or the pairs of Q8_0; at SPREAD the spread activations of up to four
-                        tokens, at SUMS their products' sums; at PAIRS the pairs of Q6_K
-    k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors; at FOLDED
-                        the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later its minima's
-    f[fs + 128 t + e]   the totals
+    h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0; at SPREAD the
+                        spread activations of up to four tokens, at SUMS their products' sums; at PAIRS the pairs of
+                        Q6_K
+    k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors of up to two
+                        panels; at FOLDED the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later
+                        its minima's
+    f[fs + 128 t + e]   the totals; those of a second panel TOKENS * PANEL later
 """
 
 from __future__ import annotations
@@ -70,10 +72,10 @@ SUMS: Final = 6144  # SPREAD + 4 * 512
 PAIRS: Final = 8192  # SUMS + 4 * 512
 H_SCRATCH: Final = 12288  # PAIRS + PANEL * 32
 BITS: Final = 512  # in k: PANEL * 4
-FOLDED: Final = 768  # BITS + PANEL * 2
-BLOCK: Final = 1792  # FOLDED + PANEL * 8
-K_SCRATCH: Final = 18176  # BLOCK + TOKENS * PANEL * 2
-F_SCRATCH: Final = 8192  # TOKENS * PANEL
+FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
+BLOCK: Final = 2048  # FOLDED + PANEL * 8
+K_SCRATCH: Final = 18432  # BLOCK + TOKENS * PANEL * 2
+F_SCRATCH: Final = 16384  # 2 * TOKENS * PANEL
 LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
 
@@ -89,21 +91,24 @@ def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
     return i16(-middle * (k[sums] + both * k[sums + 1]))
 
 
-def dots_of_four(
-    width: i64, middle: i32, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], sums: i64,
-    hs: i64
-) -> None:  # fmt: skip
-    """The sums of a part for four tokens, `x_step` entries of h apart."""
-    sums_step: i64 = x_step >> 3
+def spread_four(h: vec[i16], x: i64, x_step: i64, hs: i64) -> None:
+    """The activations of four tokens, `x_step` entries of h apart, for the rows of panels."""
     for t in range(i64(4)):
         spread(h, x + t * x_step, hs + SPREAD + t * 512)
+
+
+def dots_of_four(
+    width: i64, middle: i32, h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, k: vec[i32], sums: i64, sums_step: i64,
+    hs: i64
+) -> None:  # fmt: skip
+    """The sums of a part whose planes begin at h[planes], for four tokens whose activations spread_four has spread."""
     pairs: i64 = pairs_of(width)
     both: i32 = i32(pairs >> 4)
     j: i64 = 0
     while j < 16:
         s: i64 = sums + (j >> 3)
         dot_four(
-            h, hu, hs + j * lanes, lanes, pairs, hs + SPREAD + j * 32,
+            h, hu, planes + j * lanes, lanes, pairs, hs + SPREAD + j * 32,
             start_of(middle, k, s, both), start_of(middle, k, s + sums_step, both),
             start_of(middle, k, s + 2 * sums_step, both), start_of(middle, k, s + 3 * sums_step, both),
             hs + SUMS + (j >> 3) * 512,
@@ -121,49 +126,60 @@ def pairs_of_four(
     dot_pairs_four(h, w + lanes * 16, lanes, hs + SPREAD + 256, k, out + 512)
 
 
-def short_panel(
-    kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+def short_panels(
+    count: i64, kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1."""
+    """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1.
+
+    count = 2: of the next panel as well, f[fs + TOKENS * PANEL :]: activations are spread once for both.
+    """
     minimum: i64 = has_minimum(kind)
     width: i64 = width_of(kind)
     middle: i32 = i32(middle_of(width))
     factor: float = lacking(wide)
     header: i64 = (1 + minimum) * lanes
     share: i64 = panel_units(kind) * lanes >> 1
+    size: i64 = share * 4
     for b in range(blocks):
-        ask(wb, p + AHEAD, share)
-        factors(wide, wb, p, header, k, ks + BITS)
-        ask(wb, p + AHEAD + share, share)
-        planes(width, wb, p + header * 2, lanes, h, hs)
-        ask(wb, p + AHEAD + share * 2, share)
+        for c in range(count):
+            at: i64 = p + (c * blocks + b) * size
+            ask(wb, at + AHEAD, share)
+            factors(wide, wb, at, header, k, ks + BITS + c * PANEL * 2)
+            ask(wb, at + AHEAD + share, share)
+            planes(width, wb, at + header * 2, lanes, h, hs + c * PANEL * 16)
+            ask(wb, at + AHEAD + share * 2, share)
         fours: i64 = n & -4
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
-            dots_of_four(width, middle, h, hu, lanes, x + g * 16, 16, k, sums + g * 2, hs)
-            add_four(
-                width, minimum, middle, h, hs + SUMS, k, sums + g * 2, kb, ks + BITS, f, scale + g, factor,
-                fs + i * 4 * PANEL, lanes,
-            )  # fmt: skip
+            spread_four(h, x + g * 16, 16, hs)
+            for c in range(count):
+                dots_of_four(width, middle, h, hu, hs + c * PANEL * 16, lanes, k, sums + g * 2, 2, hs)
+                add_four(
+                    width, minimum, middle, h, hs + SUMS, k, sums + g * 2, kb, ks + BITS + c * PANEL * 2, f, scale + g,
+                    factor, fs + (c * TOKENS + i * 4) * PANEL, lanes,
+                )  # fmt: skip
         for t in range(fours, n):
             g = b * xrows + t
             first: i32 = k[sums + g * 2]
             second: i32 = k[sums + g * 2 + 1]
-            dot_planes(
-                h, hu, hs, lanes, x + g * 16, 1, i16(-middle * first), i16(-middle * second), hs + SPREAD, hs + SUMS
-            )  # fmt: skip
-            to: i64 = fs + t * PANEL
-            if minimum == 0:
-                add_short(h, hs + SUMS, kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
-            else:
-                x_sum: i32 = first + second
-                add_short_with_minimum(
-                    h, hs + SUMS, middle * x_sum, float(x_sum), kb, ks + BITS, f[scale + g] * factor, f, to, lanes
+            for c in range(count):
+                dot_planes(
+                    h, hu, hs + c * PANEL * 16, lanes, x + g * 16, 1, i16(-middle * first), i16(-middle * second),
+                    hs + SPREAD, hs + SUMS,
                 )  # fmt: skip
-        ask(wb, p + AHEAD + share * 3, share)
-        p += share * 4
+                d: i64 = ks + BITS + c * PANEL * 2
+                to: i64 = fs + (c * TOKENS + t) * PANEL
+                if minimum == 0:
+                    add_short(h, hs + SUMS, kb, d, f[scale + g] * factor, f, to, lanes)
+                else:
+                    x_sum: i32 = first + second
+                    add_short_with_minimum(
+                        h, hs + SUMS, middle * x_sum, float(x_sum), kb, d, f[scale + g] * factor, f, to, lanes
+                    )  # fmt: skip
+        for c in range(count):
+            ask(wb, p + (c * blocks + b) * size + AHEAD + share * 3, share)
 
 
 def byte_panel(
@@ -171,7 +187,7 @@ def byte_panel(
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """short_panel for Q8_0."""
+    """short_panels for Q8_0, one panel."""
     factor: float = lacking(wide)
     for b in range(blocks):
         ask(wb, p + AHEAD, lanes * 8)
@@ -209,7 +225,8 @@ def four_parts(
         pairs_of_four(hs + PAIRS, h, hu, lanes, x, 128, k, ks + FOLDED, hs)
         scale_halves_four(k, ks + FOLDED, ks, block, lanes)
         return
-    dots_of_four(width, middle, h, hu, lanes, x, 128, k, sums, hs)
+    spread_four(h, x, 128, hs)
+    dots_of_four(width, middle, h, hu, hs, lanes, k, sums, 16, hs)
     if width == 4 or width == 5:
         scale_four(width, middle, h, hs + SUMS, k, sums, ks, block, lanes)
     else:
@@ -225,7 +242,7 @@ def k_panel(
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """short_panel for the K types, part by part."""
+    """short_panels for the K types, one panel, part by part."""
     minimum: i64 = has_minimum(kind)
     width: i64 = width_of(kind)
     middle: i32 = i32(middle_of(width))
@@ -271,20 +288,32 @@ def k_panel(
                 add_block(k, block, kb, ks + BITS, by, f, fs + t * PANEL, lanes)
 
 
-def multiply_panel(
-    kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+def panels_together(kind: i64, rows: i64, n: i64) -> i64:
+    """How many panels, of so many rows that are left, n tokens meet at a time."""
+    if kind < 8 and n > 3 and rows >= PANEL * 2:
+        return i64(2)
+    return i64(1)
+
+
+def multiply_some(
+    count: i64, kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
-    """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens."""
+    """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens.
+
+    count = 2: of the next panel as well, TOKENS * PANEL further.
+    """
     fill(f, fs, n * PANEL, 0.0)
     if kind == 8:
         byte_panel(
             wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     elif kind < 8:
-        short_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+        if count == 2:
+            fill(f, fs + TOKENS * PANEL, n * PANEL, 0.0)
+        short_panels(
+            count, kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     else:
         k_panel(
@@ -304,23 +333,32 @@ def multiply_panels(
         h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
     r: i64 = first
     while r < last:
-        count: i64 = last - r
-        if count > PANEL:
-            count = PANEL
+        count: i64 = panels_together(kind, last - r, n)
         t: i64 = 0
         while t < n:
             tokens: i64 = n - t
             if tokens > TOKENS:
                 tokens = TOKENS
-            multiply_panel(
-                kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks, tokens,
-                h, hu, x + t * values, xrows, k, kb, sums + t * of_sums, f, scale + t, hs, ks, fs,
+            multiply_some(
+                count, kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks,
+                tokens, h, hu, x + t * values, xrows, k, kb, sums + t * of_sums, f, scale + t, hs, ks, fs,
             )  # fmt: skip
-            for i in range(tokens):
-                to: i64 = y + (t + i) * ystride + r
-                if accumulate != 0:
-                    add(f, to, fs + i * PANEL, count)
-                else:
-                    move(f, fs + i * PANEL, to, count)
+            for c in range(count):
+                at: i64 = r + c * PANEL
+                put_totals(
+                    f, fs + c * TOKENS * PANEL, tokens, y + t * ystride + at, ystride, last - at, accumulate
+                )  # fmt: skip
             t += TOKENS
-        r += PANEL
+        r += count * PANEL
+
+
+def put_totals(f: vec[float], total: i64, tokens: i64, y: i64, ystride: i64, rows: i64, accumulate: i64) -> None:
+    """f[y + t * ystride + e] (+)= the totals of a panel, of which `rows` rows are left to be multiplied."""
+    count: i64 = rows
+    if count > PANEL:
+        count = PANEL
+    for t in range(tokens):
+        if accumulate != 0:
+            add(f, y + t * ystride, total + t * PANEL, count)
+        else:
+            move(f, total + t * PANEL, y + t * ystride, count)
