@@ -121,9 +121,9 @@ def test_a_row_of_a_panel_has_the_weights_of_the_row_in_the_file(name: str, seed
 
 
 @formats
-@pytest.mark.parametrize(("rows", "tokens"), [(1, 16), (67, 2), (131, 1), (131, 70)])
+@pytest.mark.parametrize(("rows", "tokens"), [(1, 16), (67, 2), (131, 1), (131, 70), (261, 9)])
 def test_many_tokens_give_the_bits_of_single_tokens(name: str, tokens: int, rows: int) -> None:
-    """70 tokens are more than are taken at once, 131 rows more than a panel."""
+    """70 tokens are more than are taken at once, 131 rows more than a panel, 261 more than two."""
     if BUILD.mode == "interpreted":
         tokens = min(tokens, 5)  # a minute each otherwise; a four and one
     blocks = 5 if BY_NAME[name].block_weights == 32 else 2
