@@ -54,6 +54,7 @@ from rml.kernels.attend_values_f32 import add_values_3_f32, add_values_4_f32
 from rml.kernels.cache_read import f16_to_words, touch, widen_rows
 from rml.kernels.cache_rows import F16, F32, F64, cache_row
 from rml.kernels.exp import exp_into
+from rml.kernels.half import TWO_112
 
 
 def find_rows(fi: vec[i64], ids: vec[i64], a: i64, at: i64, block: i64, begin: i64, end: i64) -> None:
@@ -147,7 +148,7 @@ def score_half(
         key = (key >> 1) + (fi[a + HEAD] + h) * dim
         f16_to_words(fw, ch, key, row >> 1, 16, fi[a + WORDS] * 2, dim)
         partial_scores_4_f32(f, cb, ahead, fi[a + STEP], fb, fi[a + WORDS] * 8, dim * 4, q, dim, fi[a + PARTIALS])
-        scale *= 5.192296858534828e33  # 2^112
+        scale *= TWO_112
     else:
         widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
         score_ring(f, cb, ahead, fi, a, q, count)

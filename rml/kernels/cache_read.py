@@ -13,6 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.cache_rows import F16, F32, F64
+from rml.kernels.half import TWO_112
 
 
 def touch(cb: bytes, start: i64, words: i64) -> i64:
@@ -57,7 +58,7 @@ def widen_words(f: vec[float], fb: bytes, source: i64, rows: i64, out: i64, stri
         s: i64 = source + j * dim * 4
         o: i64 = out + j * stride
         for d in range(dim):
-            f[o + d] = read_f32_le(fb, s + d * 4) * 5.192296858534828e33
+            f[o + d] = read_f32_le(fb, s + d * 4) * TWO_112
 
 
 def widen_int8_32(f: vec[float], cu: vec[u8], cb: bytes, scales: i64, source: i64, out: i64, groups: i64) -> None:

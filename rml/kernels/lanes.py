@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 
 def sum_lanes(f: vec[float], p: i64) -> float:
-    """f[p] to f[p + 15] in the module's order."""
+    """f[p] to f[p + 15] in the module's order; they are overwritten."""
     for t in range(i64(8)):
         f[p + t] += f[p + 8 + t]
     for t in range(i64(4)):
@@ -21,7 +21,7 @@ def sum_lanes(f: vec[float], p: i64) -> float:
 
 
 def add_up(f: vec[float], lanes: i64, step: i64, y: i64, count: i64, accumulate: i64) -> None:
-    """f[y + r] = the sum of the lanes at f[lanes + r * step], or f[y + r] += it, for r < count."""
+    """f[y + r] = the sum of the lanes at f[lanes + r * step], or f[y + r] += it, for r < count. The lanes are lost."""
     if accumulate != 0:
         for r in range(count):
             f[y + r] += sum_lanes(f, lanes + r * step)
