@@ -62,7 +62,7 @@ def attend_scratch(kv_heads: i64, group: i64, dim: i64) -> i64:
     if tokens < 2:
         tokens = 2  # as good as: lanes_of at most doubles the queries of a lone token
     queries: i64 = tokens * kv_heads * group
-    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + queries * (33 + padded + 2 * (9 + padded)) + 64
+    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + queries * (33 + padded + 2 * (9 + padded)) + 64 + 16 * kv_heads
 
 
 def attend_shared(heads: i64, dim: i64) -> i64:

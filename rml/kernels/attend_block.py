@@ -1,7 +1,7 @@
 """One block of 32 keys taken into the states of a tile's queries: scores, weights, weighted values.
 
 Both halves of a block (16 keys) lie in one page each. A half is widened into the ring and used by all queries of its kv
-head. The scores of V queries that share a kv head: [2 halves][V][16], then corrections [V].
+head. The scores of V queries that share a kv head: [2 halves][V][16]; behind those of all heads corrections [V].
 """
 
 from __future__ import annotations
@@ -219,20 +219,22 @@ def add_weights(f: vec[float], sums: i64, p: i64, stride: i64, factor: float) ->
         f[sums + t] = f[sums + t] * factor + ((f[p + t] + f[p + 8 + t]) + (f[p1 + t] + f[p1 + 8 + t]))
 
 
-def raise_maximum(f: vec[float], s: i64, count: i64, maximum: i64, z: i64) -> None:
+def raise_maximum(f: vec[float], s: i64, corrections: i64, count: i64, maximum: i64, z: i64) -> None:
     """Scores s and corrections become the arguments of exp: x - maximum, old maximum - maximum."""
     stride: i64 = count * 16
     for v in range(count):
         top: float = block_top(f, s + v * 16, stride, f[maximum + v], z)
-        f[s + count * 32 + v] = f[maximum + v] - top
+        f[corrections + v] = f[maximum + v] - top
         f[maximum + v] = top
         subtract(f, s + v * 16, stride, top)
 
 
-def take_weights(f: vec[float], s: i64, count: i64, sums: i64, values: i64, padded: i64) -> None:
+def take_weights(
+    f: vec[float], s: i64, corrections: i64, count: i64, sums: i64, values: i64, padded: i64
+) -> None:
     """Sums and weighted values shrink by the corrections; the weights are added to the sums."""
     for v in range(count):
-        factor: float = f[s + count * 32 + v]
+        factor: float = f[corrections + v]
         add_weights(f, sums + v * 8, s + v * 16, count * 16, factor)
         if factor != 1.0:
             scale_row(f, values + v * padded, padded, factor)
@@ -269,8 +271,9 @@ def attend_block(
     look_ahead(fi, ids, a, block, position + last)
     if fi[a + FETCHED] != block:
         touch_block(fi, cb, a, begin, end, 0)
+    corrections: i64 = fi[a + SCORES] + heads * 32 * count
     for h in range(heads):
-        s: i64 = fi[a + SCORES] + h * 33 * count
+        s: i64 = fi[a + SCORES] + h * 32 * count
         for half in range(begin >> 4, (end + 15) >> 4):
             low: i64 = clip(begin - half * 16, 0, 16)
             high: i64 = clip(end - half * 16, 0, 16)
@@ -279,15 +282,16 @@ def attend_block(
             )  # fmt: skip
         if whole == 0:
             mask_block(f, fi, a, block, first, last, s)
-        raise_maximum(f, s, count, fi[a + STATES] + h * size + first * group, fi[a + WORK])
+        maximum: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * (padded + 8) + first * group
+        raise_maximum(f, s, corrections + h * count, count, maximum, fi[a + WORK])
     exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
     if fi[a + STEP] == 0:
         touch_block(fi, cb, a, begin, end, 1)
     for h in range(heads):
-        s = fi[a + SCORES] + h * 33 * count
-        sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] + first * group * 8
-        values: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * 9 + first * group * padded
-        take_weights(f, s, count, sums, values, padded)
+        s = fi[a + SCORES] + h * 32 * count
+        sums: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * padded + first * group * 8
+        values: i64 = fi[a + STATES] + h * size + first * group * padded
+        take_weights(f, s, corrections + h * count, count, sums, values, padded)
         for half in range(begin >> 4, (end + 15) >> 4):
             low = clip(begin - half * 16, 0, 16)
             high = clip(end - half * 16, 0, 16)
