@@ -62,6 +62,7 @@ COMPILED = {
     "rml/kernels/cache_rows.py": "writes keys and values into the cache",
     "rml/kernels/cache_read.py": "reads cache rows as float64",
     "rml/kernels/attend_scores.py": "scores of queries and sixteen keys",
+    "rml/kernels/attend_turned.py": "the same for many queries",
     "rml/kernels/attend_scores_f32.py": "the same on f32 keys in place",
     "rml/kernels/attend_values.py": "weighted sums of value rows",
     "rml/kernels/attend_values_f32.py": "the same of f32 rows in place",

@@ -38,6 +38,7 @@ from rml.kernels.attend_state import (
     STATES,
     WINDOW,
     WORK,
+    WORK_SIZE,
     clear_queries,
     clip,
     complete_frame,
@@ -50,19 +51,19 @@ from rml.kernels.attend_state import (
     state_size,
     tile_tokens,
 )
-from rml.kernels.exp import EXP_SCRATCH
 from rml.kernels.norms import fill
 
 
 def attend_scratch(kv_heads: i64, group: i64, dim: i64) -> i64:
     """float64 entries of scratch that each rank needs."""
     padded: i64 = padded_dim(dim)
-    rows: i64 = 16 * (padded + 8) + 8 * padded
-    tokens: i64 = tile_tokens(kv_heads, group, padded)
-    if tokens < 2:
-        tokens = 2  # as good as: lanes_of at most doubles the queries of a lone token
-    queries: i64 = tokens * kv_heads * group
-    return FRAME + 2048 + EXP_SCRATCH + 64 + rows + queries * (33 + padded + 2 * (9 + padded)) + 64 + 16 * kv_heads
+    rows: i64 = 16 * (padded + 8) + 24 * padded
+    tile: i64 = tile_tokens(group, padded) * group
+    queries: i64 = tile * (33 + padded) + 2 * state_size(tile, padded)
+    alone: i64 = 2 * kv_heads * group * (33 + padded)  # lanes_of at most doubles them
+    if queries < alone:
+        queries = alone
+    return FRAME + 512 + WORK_SIZE + rows + queries + 64
 
 
 def attend_shared(heads: i64, dim: i64) -> i64:
@@ -86,24 +87,21 @@ def fold_ended_segments(
     group: i64 = fi[a + GROUP]
     padded: i64 = fi[a + PADDED]
     queries: i64 = fi[a + QUERIES]
-    size: i64 = state_size(queries, padded)
     for t in range(first, last):
         oldest: i64 = first_key(fi[a + POSITION] + t, fi[a + WINDOW])
         length: i64 = segment_length(fi[a + POSITION] + t + 1 - oldest)
         if block & (length - 1) == 0 and block > oldest:
-            for h in range(fi[a + HEADS]):
-                state: i64 = fi[a + STATES] + h * size
-                fold(f, fb, fi, total + h * size, state, t * group, (t + 1) * group, queries, padded, fi[a + WORK])
-                clear_queries(f, state, t * group, (t + 1) * group, queries, padded)
+            fold(f, fb, fi, total, fi[a + STATES], t * group, (t + 1) * group, queries, padded, fi[a + WORK])
+            clear_queries(f, fi[a + STATES], t * group, (t + 1) * group, queries, padded)
 
 
 def attend_tile(
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
-    a: i64, q: i64, out: i64, position: i64, tokens: i64,
+    a: i64, h: i64, q: i64, out: i64, position: i64, tokens: i64,
 ) -> None:  # fmt: skip
-    """Tokens at positions position .. position + tokens - 1, all heads, from the first key to the last.
+    """Tokens at positions position .. position + tokens - 1, the queries of kv head h, from the first key to the last.
 
-    q, out: of the first token.
+    q, out: of the first token and all its heads.
     """
     kv_heads: i64 = fi[a + KV_HEADS]
     group: i64 = fi[a + GROUP]
@@ -113,21 +111,20 @@ def attend_tile(
     queries: i64 = tokens * group
     size: i64 = state_size(queries, padded)
     loaded: i64 = fi[a + FREE]
-    states: i64 = loaded + kv_heads * queries * padded
-    total: i64 = states + kv_heads * size
+    states: i64 = loaded + queries * padded
+    total: i64 = states + size
     fi[a + POSITION] = position
     fi[a + FETCHED] = -1
-    fi[a + HEAD] = 0
-    fi[a + HEADS] = kv_heads
+    fi[a + HEAD] = h
+    fi[a + HEADS] = 1
     fi[a + QUERIES] = queries
     fi[a + LOADED] = loaded
     fi[a + STATES] = states
-    for h in range(kv_heads):
-        for t in range(tokens):
-            source: i64 = q + (t * kv_heads + h) * group * dim
-            load_queries(f, source, group, dim, padded, loaded + (h * tokens + t) * group * padded)
-        clear_queries(f, states + h * size, 0, queries, queries, padded)
-        clear_queries(f, total + h * size, 0, queries, queries, padded)
+    for t in range(tokens):
+        source: i64 = q + (t * kv_heads + h) * group * dim
+        load_queries(f, source, group, dim, padded, loaded + t * group * padded)
+    clear_queries(f, states, 0, queries, queries, padded)
+    clear_queries(f, total, 0, queries, queries, padded)
     block: i64 = first_key(position, window) & -32
     while block < position + tokens:
         first: i64 = clip(block - position, 0, tokens)
@@ -137,12 +134,10 @@ def attend_tile(
         fold_ended_segments(f, fb, fi, a, block, first, last, total)
         attend_block(f, fb, fi, fw, ch, cu, cb, ids, a, block, first, last)
         block += 32
-    for h in range(kv_heads):
-        fold(f, fb, fi, total + h * size, states + h * size, 0, queries, queries, padded, fi[a + WORK])
-        for v in range(queries):
-            t = v // group
-            target: i64 = out + ((t * kv_heads + h) * group + v - t * group) * dim
-            finish_query(f, total + h * size, v, queries, padded, dim, target)
+    fold(f, fb, fi, total, states, 0, queries, queries, padded, fi[a + WORK])
+    for v in range(queries):
+        t = v // group
+        finish_query(f, total, v, queries, padded, dim, out + ((t * kv_heads + h) * group + v - t * group) * dim)
 
 
 def attend_segments(
@@ -217,16 +212,19 @@ def attend(
     f[a + SCALE] = scale
     if n == 1:
         fi[a + GROUP] = lanes_of(group, dtype)
-        complete_frame(fi, a, 1)
+        complete_frame(fi, a, kv_heads * fi[a + GROUP])
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, group, shared, start)
         return
-    most: i64 = clip((n + ranks - 1) // ranks, 1, tile_tokens(kv_heads, group, padded_dim(dim)))
-    complete_frame(fi, a, most)
-    tile: i64 = rank * most  # tiles cost more the later they are: the ranks take turns
-    while tile < n:
-        x: i64 = tile * kv_heads * group * dim
-        attend_tile(f, fb, fi, fw, ch, cu, cb, ids, a, q + x, out + x, start + tile, clip(n - tile, 1, most))
-        tile += ranks * most
+    most: i64 = clip((n + ranks - 1) // ranks, 1, tile_tokens(group, padded_dim(dim)))
+    complete_frame(fi, a, most * group)
+    item: i64 = rank  # later tokens cost more: the ranks take turns
+    while item < (n + most - 1) // most * kv_heads:
+        t: i64 = item // kv_heads * most
+        x: i64 = t * kv_heads * group * dim
+        attend_tile(
+            f, fb, fi, fw, ch, cu, cb, ids, a, item % kv_heads, q + x, out + x, start + t, clip(n - t, 1, most)
+        )  # fmt: skip
+        item += ranks
 
 
 def attend_finish(
@@ -242,7 +240,7 @@ def attend_finish(
     oldest: i64 = first_key(start, window)
     length: i64 = segment_length(start + 1 - oldest)
     segments: i64 = start // length + 1 - oldest // length
-    total: i64 = scratch + EXP_SCRATCH + 64
+    total: i64 = scratch + WORK_SIZE
     for h in range(kv_heads * rank // ranks, kv_heads * (rank + 1) // ranks):
         clear_queries(f, total, 0, group, lanes, padded)
         for number in range(segments):

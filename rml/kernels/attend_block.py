@@ -6,6 +6,8 @@ head. The scores of V queries that share a kv head: [2 halves][V][16]; behind th
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
@@ -41,6 +43,7 @@ from rml.kernels.attend_state import (
     STATES,
     STEP,
     STRIDE,
+    TURNED,
     WINDOW,
     WORDS,
     WORK,
@@ -49,12 +52,16 @@ from rml.kernels.attend_state import (
     scale_row,
     state_size,
 )
+from rml.kernels.attend_turned import add_partials, turn_rows, turned_scores_4
 from rml.kernels.attend_values import add_values_1, add_values_4
 from rml.kernels.attend_values_f32 import add_values_3_f32, add_values_4_f32
 from rml.kernels.cache_read import f16_to_words, touch, widen_rows
-from rml.kernels.cache_rows import F16, F32, F64, cache_row
+from rml.kernels.cache_rows import F16, F32, cache_row
 from rml.kernels.exp import exp_into
 from rml.kernels.half import TWO_112
+from rml.kernels.prefetch import ask
+
+TURNING: Final = 12  # queries from which on it pays to turn the ring's rows
 
 
 def find_rows(fi: vec[i64], ids: vec[i64], a: i64, at: i64, block: i64, begin: i64, end: i64) -> None:
@@ -68,11 +75,11 @@ def find_rows(fi: vec[i64], ids: vec[i64], a: i64, at: i64, block: i64, begin: i
 def look_ahead(fi: vec[i64], ids: vec[i64], a: i64, block: i64, stop: i64) -> None:
     """Where the keys of the block after this one lie, for prefetching; of this one when no key before `stop` follows.
 
-    Rows are prefetched whole. A rank that has only some of the kv heads would fetch the others' bytes, and f64 has more
-    bytes than turns to ask for them: then nothing is prefetched.
+    Loops over rows where they lie prefetch whole rows. A rank that has only some of the kv heads would fetch the
+    others' bytes: then these loops prefetch nothing.
     """
     fi[a + STEP] = 0
-    if fi[a + HEADS] == fi[a + KV_HEADS] and fi[a + DTYPE] != F64:
+    if fi[a + HEADS] == fi[a + KV_HEADS]:
         fi[a + STEP] = fi[a + SHARE] // fi[a + DIM]
     fi[a + NEXT_ROWS] = fi[a + FIRST_ROWS]
     fi[a + NEXT_ROWS + 1] = fi[a + FIRST_ROWS]
@@ -107,20 +114,45 @@ def widen_ring(
     )  # fmt: skip
 
 
-def score_ring(f: vec[float], cb: bytes, ahead: i64, fi: vec[i64], a: i64, q: i64, count: i64) -> None:
-    """Partial scores of `count` queries q and the keys in the ring; the first ones prefetch from byte `ahead` on."""
-    step: i64 = fi[a + STEP]
+def ask_rows(fi: vec[i64], cb: bytes, a: i64, h: i64, row: i64, done: i64, count: i64, asked: i64) -> i64:
+    """Prefetches what kv head h of the tile has of 16 rows, beside `asked` that have been asked for.
+
+    Returns how many have been asked for now: as large a part as the `done` of `count` queries.
+    """
+    share: i64 = fi[a + SHARE] >> 4
+    start: i64 = row * fi[a + ROW_BYTES] + (fi[a + HEAD] + h) * share
+    while asked * count < done * 16:
+        ask(cb, start + asked * fi[a + ROW_BYTES], share)
+        asked += 1
+    return asked
+
+
+def score_ring(
+    f: vec[float], fi: vec[i64], cb: bytes, a: i64, h: i64, row: i64, q: i64, count: i64, s: i64, scale: float
+) -> None:
+    """s [count][16] = scaled scores of kv head h's queries q and the keys in the ring. Prefetches from `row` on."""
     padded: i64 = fi[a + PADDED]
     ring: i64 = fi[a + ROWS]
+    stride: i64 = fi[a + STRIDE]
+    keys: i64 = fi[a + TURNED]
+    if count >= TURNING:
+        turn_rows(f, ring, stride, padded, keys)
     partials: i64 = fi[a + PARTIALS]
+    asked: i64 = 0
     v: i64 = 0
     while v + 4 <= count:
-        partial_scores_4(f, cb, ahead, step, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
-        step = 0
+        asked = ask_rows(fi, cb, a, h, row, v + 4, count, asked)
+        if count >= TURNING:
+            turned_scores_4(f, keys, q + v * padded, padded, partials)
+            add_partials(f, partials, s + v * 16, scale)
+        else:
+            partial_scores_4(f, ring, stride, q + v * padded, padded, partials)
+            sum_partials(f, partials, s + v * 16, 64, scale)
         v += 4
     while v < count:
-        partial_scores_1(f, cb, ahead, step, ring, fi[a + STRIDE], q + v * padded, padded, partials + v * 128)
-        step = 0
+        asked = ask_rows(fi, cb, a, h, row, v + 1, count, asked)
+        partial_scores_1(f, ring, stride, q + v * padded, padded, partials)
+        sum_partials(f, partials, s + v * 16, 16, scale)
         v += 1
 
 
@@ -130,10 +162,11 @@ def score_half(
 ) -> None:  # fmt: skip
     """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys, right in [low, high)."""
     q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
-    ahead: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE]) * fi[a + ROW_BYTES] + h * fi[a + SHARE]  # the values
+    values: i64 = fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE]
     dim: i64 = fi[a + DIM]
     scale: float = f[a + SCALE]
     row: i64 = fi[a + ROW_BYTES]
+    ahead: i64 = values * row + h * fi[a + SHARE]
     key: i64 = fi[a + FIRST_ROWS + half] * row
     once: i64 = 0  # used by so few queries: widened on the way, the ring would cost more
     if (count == 3 or count == 4) and low == 0 and high == 16 and dim == fi[a + PADDED]:
@@ -151,30 +184,29 @@ def score_half(
         scale *= TWO_112
     else:
         widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
-        score_ring(f, cb, ahead, fi, a, q, count)
+        score_ring(f, fi, cb, a, h, values, q, count, s, scale)
+        return
     sum_partials(f, fi[a + PARTIALS], s, count * 16, scale)
 
 
 def value_half(
-    f: vec[float], cb: bytes, ahead: i64, fi: vec[i64], a: i64, low: i64, high: i64, count: i64, p: i64, out: i64
+    f: vec[float], fi: vec[i64], cb: bytes, a: i64, h: i64, row: i64, low: i64, high: i64, count: i64, p: i64, out: i64
 ) -> None:
-    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16]. Prefetches from `ahead` on.
+    """out [count][padded] += the rows [low, high) of the ring, weighted by p [count][16]. Prefetches from `row` on.
 
     All of them are finite numbers of this sequence; where a query does not see a row its weight is 0.
     """
     padded: i64 = fi[a + PADDED]
     ring: i64 = fi[a + ROWS] + low * fi[a + STRIDE]
-    step: i64 = fi[a + STEP]
+    asked: i64 = 0
     v: i64 = 0
     while v + 4 <= count:
-        at: i64 = p + v * 16 + low
-        add_values_4(f, cb, ahead, step, ring, fi[a + STRIDE], high - low, at, padded, out + v * padded)
-        step = 0
+        asked = ask_rows(fi, cb, a, h, row, v + 4, count, asked)
+        add_values_4(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
         v += 4
     while v < count:
-        at = p + v * 16 + low
-        add_values_1(f, cb, ahead, step, ring, fi[a + STRIDE], high - low, at, padded, out + v * padded)
-        step = 0
+        asked = ask_rows(fi, cb, a, h, row, v + 1, count, asked)
+        add_values_1(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
         v += 1
 
 
@@ -284,8 +316,11 @@ def attend_block(
             mask_block(f, fi, a, block, first, last, s)
         maximum: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * (padded + 8) + first * group
         raise_maximum(f, s, corrections + h * count, count, maximum, fi[a + WORK])
-    exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count, fi[a + WORK])
-    if fi[a + STEP] == 0:
+    exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count + 7 & -8, fi[a + WORK])  # whole vectors
+    fetches: i64 = 0  # 1: while this block is worked on, its values and the next keys are prefetched
+    if fi[a + STEP] > 0 or count > 4:
+        fetches = 1
+    if fetches == 0:
         touch_block(fi, cb, a, begin, end, 1)
     for h in range(heads):
         s = fi[a + SCORES] + h * 32 * count
@@ -307,7 +342,7 @@ def attend_block(
                     add_values_4_f32(f, cb, ahead, fi[a + STEP], cb, row, stride, high - low, p + low, padded, values)
             else:
                 widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
-                value_half(f, cb, ahead, fi, a, low, high, count, p, values)
+                value_half(f, fi, cb, a, h, fi[a + NEXT_ROWS + half], low, high, count, p, values)
     fi[a + FETCHED] = -1
-    if fi[a + STEP] > 0:
+    if fetches == 1:
         fi[a + FETCHED] = block + 32

@@ -12,23 +12,15 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.prefetch import prefetch
 
-
-def partial_scores_1(
-    f: vec[float], cb: bytes, ahead: i64, step: i64, key: i64, stride: i64, q: i64, dim: i64, out: i64
-) -> None:
-    """out[j * 8 + t] = sum over d = t mod 8 of key[j * stride + d] * q[d], for the 16 rows j of the ring.
-
-    At its dim turns the inner loop prefetches bytes ahead, ahead + step ... of the cache.
-    """
+def partial_scores_1(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
+    """out[j * 8 + t] = sum over d = t mod 8 of key[j * stride + d] * q[d], for the 16 rows j of the ring."""
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
         w: i64 = out + j * 16
         a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
         b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = 0.0
         for b in range(dim >> 3):
-            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
             x1: i64 = x + stride
             s: i64 = q + b * 8
@@ -54,9 +46,7 @@ def partial_scores_1(
         f[w + 12], f[w + 13], f[w + 14], f[w + 15] = b4, b5, b6, b7
 
 
-def partial_scores_4(
-    f: vec[float], cb: bytes, ahead: i64, step: i64, key: i64, stride: i64, q: i64, dim: i64, out: i64
-) -> None:
+def partial_scores_4(f: vec[float], key: i64, stride: i64, q: i64, dim: i64, out: i64) -> None:
     """The same for queries q, q + dim, q + 2 dim, q + 3 dim; their results are 128 entries apart."""
     for j in range(i64(8)):
         k: i64 = key + j * 2 * stride
@@ -70,7 +60,6 @@ def partial_scores_4(
         g0 = g1 = g2 = g3 = g4 = g5 = g6 = g7 = 0.0
         h0 = h1 = h2 = h3 = h4 = h5 = h6 = h7 = 0.0
         for b in range(dim >> 3):
-            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
             x: i64 = k + b * 8
             x1: i64 = x + stride
             s: i64 = q + b * 8

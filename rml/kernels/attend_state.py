@@ -16,9 +16,10 @@ from rml.kernels.cache_rows import F32, int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
 from rml.kernels.norms import fill
 
-MAX_GROUP: Final = 16  # query heads per kv head; also the most queries of one kv head taken together
-MAX_LOADED: Final = 16384  # float64 entries of queries taken together, unless one token has more: what L2 holds
+MAX_QUERIES: Final = 64  # of one kv head, taken together: a key is widened once for all of them
+MAX_LOADED: Final = 16384  # float64 entries of those queries, unless one token has more: they stay in L2
 MAX_SEGMENTS: Final = 17
+WORK_SIZE: Final = 896  # float64 entries that `fold` needs: EXP_SCRATCH + 2 * MAX_QUERIES
 LOWEST: Final = -1.7976931348623157e308  # the score of a masked key
 
 # The frame: what stays the same during a call, as i64 at the start of a rank's scratch.
@@ -42,7 +43,7 @@ LOADED: Final = 15  # offset of the queries [kv head][token][group][padded]
 STATES: Final = 16  # offset of the states, one after another for each kv head of the range
 # and the parts of the scratch
 PARTIALS: Final = 17
-WORK: Final = 18  # for exp and others
+WORK: Final = 18  # for exp, fold and others
 ROWS: Final = 19  # the ring: 16 widened rows of one kv head
 STRIDE: Final = 20  # between them
 WORDS: Final = 21
@@ -55,6 +56,7 @@ NEXT_ROWS: Final = 28  # the same of the next block
 SEEN: Final = 30
 FETCHED: Final = 31  # the block whose keys have been prefetched; -1: none
 SHARE: Final = 32  # bytes of 16 rows per kv head
+TURNED: Final = 34  # the ring with its rows as columns: [padded][16]
 STEP: Final = 33  # what one of the head_dim turns of an inner loop prefetches of them; 0: nothing is prefetched
 FRAME: Final = 64
 
@@ -79,30 +81,32 @@ def lanes_of(group: i64, dtype: i64) -> i64:
     return group
 
 
-def tile_tokens(kv_heads: i64, group: i64, padded: i64) -> i64:
-    """How many tokens attend together: at most MAX_GROUP queries of one kv head; those of all heads stay in L2."""
-    most: i64 = clip(MAX_LOADED // (padded * kv_heads * group), 1, MAX_GROUP // group)
-    if most > 4:
-        return most & -4  # queries are taken in fours
-    return most
+def tile_tokens(group: i64, padded: i64) -> i64:
+    """How many tokens attend together: a power of two, so that they divide those of a call."""
+    most: i64 = clip(MAX_LOADED // (padded * group), 1, MAX_QUERIES // group)
+    tokens: i64 = 1
+    while tokens * 2 <= most:
+        tokens = tokens << 1
+    return tokens
 
 
-def complete_frame(fi: vec[i64], a: i64, tokens: i64) -> None:
+def complete_frame(fi: vec[i64], a: i64, queries: i64) -> None:
     """Adds to the frame at a what follows from its first entries, and where the parts of the scratch lie.
 
-    tokens: the most of a tile.
+    queries: the most of a block, of all its kv heads.
     """
     padded: i64 = fi[a + PADDED]
     fi[a + ROW_BYTES] = row_bytes(fi[a + KV_HEADS], fi[a + DIM], fi[a + DTYPE])
     fi[a + INT8_GROUP] = int8_group(fi[a + DIM])
     fi[a + SHARE] = fi[a + ROW_BYTES] * 16 // fi[a + KV_HEADS]
     fi[a + PARTIALS] = a + FRAME
-    fi[a + WORK] = fi[a + PARTIALS] + 2048
-    fi[a + ROWS] = fi[a + WORK] + EXP_SCRATCH + 64
+    fi[a + WORK] = fi[a + PARTIALS] + 512
+    fi[a + ROWS] = fi[a + WORK] + WORK_SIZE
     fi[a + STRIDE] = padded + 8  # rows of 4 KiB would compete for the same cache lines
     fi[a + WORDS] = fi[a + ROWS] + 16 * (padded + 8)
-    fi[a + SCORES] = fi[a + WORDS] + 8 * padded
-    fi[a + FREE] = fi[a + SCORES] + (33 * tokens * fi[a + KV_HEADS] * fi[a + GROUP] + 7 & -8)
+    fi[a + TURNED] = fi[a + WORDS] + 8 * padded
+    fi[a + SCORES] = fi[a + TURNED] + 16 * padded
+    fi[a + FREE] = fi[a + SCORES] + (33 * queries + 7 & -8)
 
 
 def segment_length(keys: i64) -> i64:
@@ -157,9 +161,10 @@ def fold(
     last: i64,
     queries: i64,
     padded: i64,
-    e: i64,
+    work: i64,
 ) -> None:
-    """Queries [first, last): `into` becomes the state of its keys and of `state`'s. e: scratch, 32 + EXP_SCRATCH."""
+    """Queries [first, last): `into` becomes the state of its keys and of `state`'s. work: WORK_SIZE entries."""
+    e: i64 = work + EXP_SCRATCH
     sums: i64 = queries * padded
     tops: i64 = sums + queries * 8
     for v in range(first, last):
@@ -169,7 +174,7 @@ def fold(
         f[e + v * 2] = f[into + tops + v] - top
         f[e + v * 2 + 1] = f[state + tops + v] - top
         f[into + tops + v] = top
-    exp_into(f, fb, fi, e + first * 2, e + first * 2, (last - first) * 2, e + 32)
+    exp_into(f, fb, fi, e + first * 2, e + first * 2, (last - first) * 2, work)
     for v in range(first, last):
         a: float = f[e + v * 2]
         b: float = f[e + v * 2 + 1]

@@ -5,17 +5,9 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.prefetch import prefetch
 
-
-def add_values_1(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
-    value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
-) -> None:  # fmt: skip
-    """out[d] += p[j] * value[j * stride + d], for `rows` rows j in order; dim is a multiple of 16.
-
-    At its turns, dim if there are 16 rows, the inner loop prefetches bytes ahead, ahead + step ... of the cache.
-    """
+def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
+    """out[d] += p[j] * value[j * stride + d], for `rows` rows j in order; dim is a multiple of 16."""
     for c in range(dim >> 4):
         v: i64 = value + c * 16
         o: i64 = out + c * 16
@@ -24,7 +16,6 @@ def add_values_1(
         a8, a9, a10, a11 = f[o + 8], f[o + 9], f[o + 10], f[o + 11]
         a12, a13, a14, a15 = f[o + 12], f[o + 13], f[o + 14], f[o + 15]
         for j in range(rows):
-            prefetch(cb, ahead + (c * 16 + j) * step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             a0 += p0 * f[x]
@@ -49,10 +40,7 @@ def add_values_1(
         f[o + 12], f[o + 13], f[o + 14], f[o + 15] = a12, a13, a14, a15
 
 
-def add_values_4(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
-    value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
-) -> None:  # fmt: skip
+def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
     """The same for four queries: weights at p + 16 h, sums at out + h * dim."""
     for c in range(dim >> 4):
         v: i64 = value + c * 16
@@ -77,7 +65,6 @@ def add_values_4(
         d8, d9, d10, d11 = f[o3 + 8], f[o3 + 9], f[o3 + 10], f[o3 + 11]
         d12, d13, d14, d15 = f[o3 + 12], f[o3 + 13], f[o3 + 14], f[o3 + 15]
         for j in range(rows):
-            prefetch(cb, ahead + (c * 16 + j) * step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             p1: float = f[p + 16 + j]
