@@ -14,7 +14,7 @@ from mypy_extensions import i32, i64
 
 from rml.kernels.dense_four import four_dots_f32
 from rml.kernels.half import AHEAD, TWO_112, bits_bf16, bits_f16
-from rml.kernels.lanes import add_up
+from rml.kernels.lanes import add_up, halve
 from rml.kernels.norms import fill
 from rml.kernels.prefetch import prefetch
 
@@ -121,15 +121,18 @@ def matvec_float(
         size = 4
         narrow = NARROW
     r: i64 = first
-    if cols > narrow:
-        while r + 4 <= last:
-            four_rows(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs)
-            add_up(f, fs, 16, y + r, 4, accumulate)
-            r += 4
     while r < last:
-        one_row(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs)
-        add_up(f, fs, 16, y + r, 1, accumulate)
-        r += 1
+        rows: i64 = 4
+        if r + 4 > last:
+            rows = last - r
+        if cols > narrow and rows == 4:
+            four_rows(kind, wb, start + r * cols * size, cols, k, kb, f, x, ks, fs)
+        else:
+            for i in range(rows):
+                one_row(kind, wb, start + (r + i) * cols * size, cols, k, kb, f, x, ks, fs + i * 16)
+        halve(f, fs, rows)
+        add_up(f, fs, 16, y + r, rows, accumulate)
+        r += rows
 
 
 def read_words(wb: bytes, start: i64, count: i64) -> i64:

@@ -11,11 +11,13 @@ from mypy_extensions import i64
 
 
 def eight_dots(
-    f: vec[float], pair: i64, pair_step: i64, four: i64, four_step: i64, count: i64, before: i64, after: i64
-) -> None:
-    """f[after:], [2][4][16]: lanes of two rows, `pair_step` apart, times four, `four_step` apart, of `count` values.
+    f: vec[float], pair: i64, pair_step: i64, four: i64, four_step: i64, count: i64, before: i64, after: i64,
+    last: i64,
+) -> None:  # fmt: skip
+    """f[after:], [2][4][8]: eight sums of two rows, `pair_step` apart, times four, `four_step` apart.
 
-    They are added to those at `before`: a long row may be taken in pieces, each a multiple of 16 but the last.
+    Of `count` values, added to the lanes at `before`. A long row may be taken in pieces, each a multiple of 16 but the
+    last: until then (last = 0) the lanes are kept, [2][4][16].
     """
     a0, a1, a2, a3 = f[before], f[before + 1], f[before + 2], f[before + 3]
     a4, a5, a6, a7 = f[before + 4], f[before + 5], f[before + 6], f[before + 7]
@@ -184,6 +186,24 @@ def eight_dots(
         h13 += f[q + 13] * f[w + 13]
         h14 += f[q + 14] * f[w + 14]
         h15 += f[q + 15] * f[w + 15]
+    if last == 1 and count & 15 == 0:
+        f[after], f[after + 1], f[after + 2], f[after + 3] = a0 + a8, a1 + a9, a2 + a10, a3 + a11
+        f[after + 4], f[after + 5], f[after + 6], f[after + 7] = a4 + a12, a5 + a13, a6 + a14, a7 + a15
+        f[after + 8], f[after + 9], f[after + 10], f[after + 11] = b0 + b8, b1 + b9, b2 + b10, b3 + b11
+        f[after + 12], f[after + 13], f[after + 14], f[after + 15] = b4 + b12, b5 + b13, b6 + b14, b7 + b15
+        f[after + 16], f[after + 17], f[after + 18], f[after + 19] = c0 + c8, c1 + c9, c2 + c10, c3 + c11
+        f[after + 20], f[after + 21], f[after + 22], f[after + 23] = c4 + c12, c5 + c13, c6 + c14, c7 + c15
+        f[after + 24], f[after + 25], f[after + 26], f[after + 27] = d0 + d8, d1 + d9, d2 + d10, d3 + d11
+        f[after + 28], f[after + 29], f[after + 30], f[after + 31] = d4 + d12, d5 + d13, d6 + d14, d7 + d15
+        f[after + 32], f[after + 33], f[after + 34], f[after + 35] = e0 + e8, e1 + e9, e2 + e10, e3 + e11
+        f[after + 36], f[after + 37], f[after + 38], f[after + 39] = e4 + e12, e5 + e13, e6 + e14, e7 + e15
+        f[after + 40], f[after + 41], f[after + 42], f[after + 43] = f0 + f8, f1 + f9, f2 + f10, f3 + f11
+        f[after + 44], f[after + 45], f[after + 46], f[after + 47] = f4 + f12, f5 + f13, f6 + f14, f7 + f15
+        f[after + 48], f[after + 49], f[after + 50], f[after + 51] = g0 + g8, g1 + g9, g2 + g10, g3 + g11
+        f[after + 52], f[after + 53], f[after + 54], f[after + 55] = g4 + g12, g5 + g13, g6 + g14, g7 + g15
+        f[after + 56], f[after + 57], f[after + 58], f[after + 59] = h0 + h8, h1 + h9, h2 + h10, h3 + h11
+        f[after + 60], f[after + 61], f[after + 62], f[after + 63] = h4 + h12, h5 + h13, h6 + h14, h7 + h15
+        return
     f[after], f[after + 1], f[after + 2], f[after + 3] = a0, a1, a2, a3
     f[after + 4], f[after + 5], f[after + 6], f[after + 7] = a4, a5, a6, a7
     f[after + 8], f[after + 9], f[after + 10], f[after + 11] = a8, a9, a10, a11
@@ -222,3 +242,6 @@ def eight_dots(
         z: i64 = four + (i & 3) * four_step + done
         for t in range(count - done):
             f[after + i * 16 + t] += f[y + t] * f[z + t]
+        if last == 1:
+            for t in range(i64(8)):
+                f[after + i * 8 + t] = f[after + i * 16 + t] + f[after + i * 16 + 8 + t]

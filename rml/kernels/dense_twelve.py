@@ -12,11 +12,13 @@ from mypy_extensions import i64
 
 
 def twelve_dots(
-    f: vec[float], pair: i64, pair_step: i64, six: i64, six_step: i64, count: i64, before: i64, after: i64
-) -> None:
-    """f[after:], [2][6][16]: lanes of two rows, `pair_step` apart, times six, `six_step` apart, of `count` values.
+    f: vec[float], pair: i64, pair_step: i64, six: i64, six_step: i64, count: i64, before: i64, after: i64,
+    last: i64,
+) -> None:  # fmt: skip
+    """f[after:], [2][6][8]: eight sums of two rows, `pair_step` apart, times six, `six_step` apart.
 
-    They are added to those at `before`: a long row may be taken in pieces, each a multiple of 16 but the last.
+    Of `count` values, added to the lanes at `before`. A long row may be taken in pieces, each a multiple of 16 but the
+    last: until then (last = 0) the lanes are kept, [2][6][16].
     """
     a0, a1, a2, a3 = f[before], f[before + 1], f[before + 2], f[before + 3]
     a4, a5, a6, a7 = f[before + 4], f[before + 5], f[before + 6], f[before + 7]
@@ -267,6 +269,32 @@ def twelve_dots(
         l13 += f[q + 13] * f[y + 13]
         l14 += f[q + 14] * f[y + 14]
         l15 += f[q + 15] * f[y + 15]
+    if last == 1 and count & 15 == 0:
+        f[after], f[after + 1], f[after + 2], f[after + 3] = a0 + a8, a1 + a9, a2 + a10, a3 + a11
+        f[after + 4], f[after + 5], f[after + 6], f[after + 7] = a4 + a12, a5 + a13, a6 + a14, a7 + a15
+        f[after + 8], f[after + 9], f[after + 10], f[after + 11] = b0 + b8, b1 + b9, b2 + b10, b3 + b11
+        f[after + 12], f[after + 13], f[after + 14], f[after + 15] = b4 + b12, b5 + b13, b6 + b14, b7 + b15
+        f[after + 16], f[after + 17], f[after + 18], f[after + 19] = c0 + c8, c1 + c9, c2 + c10, c3 + c11
+        f[after + 20], f[after + 21], f[after + 22], f[after + 23] = c4 + c12, c5 + c13, c6 + c14, c7 + c15
+        f[after + 24], f[after + 25], f[after + 26], f[after + 27] = d0 + d8, d1 + d9, d2 + d10, d3 + d11
+        f[after + 28], f[after + 29], f[after + 30], f[after + 31] = d4 + d12, d5 + d13, d6 + d14, d7 + d15
+        f[after + 32], f[after + 33], f[after + 34], f[after + 35] = e0 + e8, e1 + e9, e2 + e10, e3 + e11
+        f[after + 36], f[after + 37], f[after + 38], f[after + 39] = e4 + e12, e5 + e13, e6 + e14, e7 + e15
+        f[after + 40], f[after + 41], f[after + 42], f[after + 43] = g0 + g8, g1 + g9, g2 + g10, g3 + g11
+        f[after + 44], f[after + 45], f[after + 46], f[after + 47] = g4 + g12, g5 + g13, g6 + g14, g7 + g15
+        f[after + 48], f[after + 49], f[after + 50], f[after + 51] = h0 + h8, h1 + h9, h2 + h10, h3 + h11
+        f[after + 52], f[after + 53], f[after + 54], f[after + 55] = h4 + h12, h5 + h13, h6 + h14, h7 + h15
+        f[after + 56], f[after + 57], f[after + 58], f[after + 59] = m0 + m8, m1 + m9, m2 + m10, m3 + m11
+        f[after + 60], f[after + 61], f[after + 62], f[after + 63] = m4 + m12, m5 + m13, m6 + m14, m7 + m15
+        f[after + 64], f[after + 65], f[after + 66], f[after + 67] = n0 + n8, n1 + n9, n2 + n10, n3 + n11
+        f[after + 68], f[after + 69], f[after + 70], f[after + 71] = n4 + n12, n5 + n13, n6 + n14, n7 + n15
+        f[after + 72], f[after + 73], f[after + 74], f[after + 75] = o0 + o8, o1 + o9, o2 + o10, o3 + o11
+        f[after + 76], f[after + 77], f[after + 78], f[after + 79] = o4 + o12, o5 + o13, o6 + o14, o7 + o15
+        f[after + 80], f[after + 81], f[after + 82], f[after + 83] = r0 + r8, r1 + r9, r2 + r10, r3 + r11
+        f[after + 84], f[after + 85], f[after + 86], f[after + 87] = r4 + r12, r5 + r13, r6 + r14, r7 + r15
+        f[after + 88], f[after + 89], f[after + 90], f[after + 91] = l0 + l8, l1 + l9, l2 + l10, l3 + l11
+        f[after + 92], f[after + 93], f[after + 94], f[after + 95] = l4 + l12, l5 + l13, l6 + l14, l7 + l15
+        return
     f[after], f[after + 1], f[after + 2], f[after + 3] = a0, a1, a2, a3
     f[after + 4], f[after + 5], f[after + 6], f[after + 7] = a4, a5, a6, a7
     f[after + 8], f[after + 9], f[after + 10], f[after + 11] = a8, a9, a10, a11
@@ -321,3 +349,6 @@ def twelve_dots(
         second: i64 = six + i % 6 * six_step + done
         for t in range(count - done):
             f[after + i * 16 + t] += f[first + t] * f[second + t]
+        if last == 1:
+            for t in range(i64(8)):
+                f[after + i * 8 + t] = f[after + i * 16 + t] + f[after + i * 16 + 8 + t]

@@ -50,27 +50,30 @@ def fill_lanes(
     f: vec[float], pair: i64, pair_step: i64, pair_move: i64, many: i64, others: i64, others_step: i64,
     others_move: i64, cols: i64, count: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """f[lanes:], [count][2][many][16]: of the dots of two rows, `pair_step` apart, with four or six others.
+    """f[lanes:], [count][2][many][8]: eight sums of each dot of two rows, `pair_step` apart, with four or six others.
 
-    The next ones begin `pair_move` and `others_move` further. ZEROS of them lie before `lanes`.
+    The next ones begin `pair_move` and `others_move` further. Until the last piece there are sixteen; ZEROS of them lie
+    before `lanes`.
     """
     pieces: i64 = (cols + PIECE - 1) // PIECE
     size: i64 = ((cols + pieces - 1) // pieces + 15) & -16
     done: i64 = 0
+    last: i64 = 0
     while done < cols:
-        if size > cols - done:
+        if size >= cols - done:
             size = cols - done
+            last = 1
         for i in range(count):
             p: i64 = pair + i * pair_move + done
             q: i64 = others + i * others_move + done
-            after: i64 = lanes + i * many * 32
-            before: i64 = after
+            before: i64 = lanes + i * many * 32
+            after: i64 = before - last * i * many * 16
             if done == 0:
                 before = lanes - ZEROS
             if many == 6:
-                twelve_dots(f, p, pair_step, q, others_step, size, before, after)
+                twelve_dots(f, p, pair_step, q, others_step, size, before, after, last)
             else:
-                eight_dots(f, p, pair_step, q, others_step, size, before, after)
+                eight_dots(f, p, pair_step, q, others_step, size, before, after, last)
         done += size
 
 
@@ -88,7 +91,7 @@ def multiply_block(
             many = 6
         fill_lanes(f, block, cols, 2 * cols, many, x + t * cols, cols, 0, cols, (rows + 1) >> 1, lanes)
         for j in range(many):
-            add_up(f, lanes + j * 16, many * 16, y + (t + j) * ystride, rows, accumulate)
+            add_up(f, lanes + j * 8, many * 8, y + (t + j) * ystride, rows, accumulate)
         t += many
     while t < n:
         tokens: i64 = 2
@@ -101,7 +104,7 @@ def multiply_block(
             if count > 4:
                 count = 4
             for j in range(tokens):
-                add_up(f, lanes + i * 128 + j * 64, 16, y + (t + j) * ystride + i * 4, count, accumulate)
+                add_up(f, lanes + i * 64 + j * 32, 8, y + (t + j) * ystride + i * 4, count, accumulate)
         t += tokens
 
 

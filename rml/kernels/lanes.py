@@ -11,20 +11,26 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 
-def sum_lanes(f: vec[float], p: i64) -> float:
-    """f[p] to f[p + 15] in the module's order; they are overwritten."""
-    for t in range(i64(8)):
-        f[p + t] += f[p + 8 + t]
+def halve(f: vec[float], lanes: i64, count: i64) -> None:
+    """f[lanes + 16 r :][:8] = the lanes of dot r of `count` in halves, added."""
+    for r in range(count):
+        p: i64 = lanes + r * 16
+        for t in range(i64(8)):
+            f[p + t] += f[p + 8 + t]
+
+
+def sum_eight(f: vec[float], p: i64) -> float:
+    """f[p] to f[p + 7], the halves of the lanes added, in the module's order; the first four are overwritten."""
     for t in range(i64(4)):
         f[p + t] += f[p + 4 + t]
     return (f[p] + f[p + 2]) + (f[p + 1] + f[p + 3])
 
 
-def add_up(f: vec[float], lanes: i64, step: i64, y: i64, count: i64, accumulate: i64) -> None:
-    """f[y + r] = the sum of the lanes at f[lanes + r * step], or f[y + r] += it, for r < count. The lanes are lost."""
+def add_up(f: vec[float], sums: i64, step: i64, y: i64, count: i64, accumulate: i64) -> None:
+    """f[y + r] = the sum of the eight at f[sums + r * step], or f[y + r] += it, for r < count. The eight are lost."""
     if accumulate != 0:
         for r in range(count):
-            f[y + r] += sum_lanes(f, lanes + r * step)
+            f[y + r] += sum_eight(f, sums + r * step)
     else:
         for r in range(count):
-            f[y + r] = sum_lanes(f, lanes + r * step)
+            f[y + r] = sum_eight(f, sums + r * step)
