@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +28,30 @@ from rml.errors import InvalidArgument
 from rml.kernels import attend, cache_rows, experts, matmul
 from rml.kernels.opcodes import GELU_TANH, SILU
 from rml.kv_cache import CacheType, KvCache
-from rml.layers import DenseFfn, Layer, MoeFfn, Weights, load_weights
+from rml.layers import DenseFfn, MoeFfn, Weights, load_weights
 from rml.panels import for_products
 from rml.rope import Rope
 from rml.steps import Address, Steps, Tap
 from rml.threads import choose_ranks
-from rml.weight_source import WeightSource
+from rml.weight_source import Matrix, WeightSource
 
 Logits = npt.NDArray[np.float64]
 TapFunction = Callable[[str, Floats], npt.ArrayLike | None]
 
 CALL_TOKENS = 64  # a longer prompt runs in pieces of this many: it bounds the workspace, and changes no bit
 LOGIT_ENTRIES = 1 << 22  # of one piece when every token's logits are wanted: 32 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """One of a layer's q, k and v: what makes it, where it goes, and its norm, of so many equal pieces of a row."""
+
+    name: str
+    matrix: Matrix
+    bias: Floats | None
+    out: Region
+    norm: Floats | None = None
+    pieces: int = 1
 
 
 class ForwardPass:
@@ -60,8 +73,8 @@ class ForwardPass:
         self.tokens = s.ids.take(tokens)
         self.x = s.region(c.hidden_size)
         self.normed = s.region(c.hidden_size)
-        # where a block's output goes: straight into the residual stream, or to a branch that is normed first
         self.tapped = tapped
+        self.activation = GELU_TANH if c.activation == "gelu_tanh" else SILU
         self.adds = not (c.sandwich_norms or tapped)
         self.branch = self.x if self.adds else s.region(c.hidden_size)
         attention, ffn = s.either([c.q_size, c.kv_size, c.kv_size, c.q_size], [ffn_width, ffn_width])
@@ -73,7 +86,8 @@ class ForwardPass:
         if c.num_experts:
             self.scores, self.expert_weights = s.region(c.num_experts), s.region(k)
             self.chosen = s.ids.take(tokens * k)
-        self.last, self.logits = s.region(c.hidden_size, 1), s.region(c.vocab_size, logit_tokens)
+        self.last, self.last_angles = s.region(c.hidden_size, 1), s.region(c.head_dim, 1)
+        self.logits = s.region(c.vocab_size, logit_tokens)
         self.write()
 
     def scratch_sizes(self) -> tuple[int, int, int]:
@@ -86,64 +100,94 @@ class ForwardPass:
         return own, sizes.scratch_h(widest), sizes.scratch_k(widest)
 
     def write(self) -> None:
-        """Embed, every layer, then the head twice: for the last token alone, and for all of them."""
+        """Embed, every layer, the head. Without its logits, a token leaves but key and value in the last layer.
+
+        So what comes after those is written twice: for the last token alone, and for all. Taps see that layer whole.
+        """
         c, s, w = self.config, self.steps, self.weights
         s.embed(w.embedding, c.embedding_scale, self.x)
         s.tap("embed", self.x)
-        for index, layer in enumerate(w.layers):
-            self.attention_half(index, layer)
-            self.ffn_half(index, layer)
+        final = len(w.layers) - 1
+        angles = [self.local_angles if self.is_sliding(index) else self.angles for index in range(final + 1)]
+        for index in range(final + self.tapped):
+            self.project(index, self.x, angles[index], "qkv")
+            self.attention_half(index, self.x)
+            self.ffn_half(index, self.x)
+        if not self.tapped:
+            self.project(final, self.x, angles[final], "kv")
         self.body_end = s.position()
-        if not self.adds:
-            s.barrier()  # the last token's own rank has just added its branch to x; rank 0 copies it
-        s.last_row(self.x, self.last)
-        self.head(self.last)
+        if not self.tapped:
+            s.last_rows((self.x, self.last), (angles[final], self.last_angles))
+            self.finish(final, self.last, self.last_angles)
         self.last_end = s.position()
-        self.head(self.x)
+        self.finish(final, self.x, angles[final])
         self.all_end = s.position()
 
-    def attention_half(self, index: int, layer: Layer) -> None:
-        """x += output(attend(rope(q(norm x)), rope(k(norm x)), v(norm x)))."""
-        c, s = self.config, self.steps
-        sliding = bool(c.sliding_window) and c.sliding_layers[index]
-        s.norm(self.x, layer.attention_norm, self.normed, c.rms_norm_eps)
+    def finish(self, final: int, x: Region, angles: Region) -> None:
+        """What is left of the last layer, and the head."""
+        if not self.tapped:
+            self.project(final, x, angles, "q")
+            self.attention_half(final, x)
+            self.ffn_half(final, x)
+        self.head(x)
+
+    def is_sliding(self, index: int) -> bool:
+        """Whether a layer sees a window of keys only."""
+        return bool(self.config.sliding_window) and self.config.sliding_layers[index]
+
+    def project(self, index: int, x: Region, angles: Region, names: str) -> None:
+        """q = rope(q(norm x)), k = rope(k(norm x)), v = v(norm x), those in `names`; k and v go into the cache."""
+        c, s, layer = self.config, self.steps, self.weights.layers[index]
+        queries, keys = (c.num_heads, c.num_kv_heads) if c.qk_norm == "head" else (1, 1)
+        every = (
+            Projection("q", layer.q, layer.q_bias, self.q, layer.q_norm, queries),
+            Projection("k", layer.k, layer.k_bias, self.k, layer.k_norm, keys),
+            Projection("v", layer.v, layer.v_bias, self.v),
+        )
+        parts = [part for part in every if part.name in names]
+        rotated = [part for part in parts if part.name != "v"]
+        s.norm(x, layer.attention_norm, self.normed, c.rms_norm_eps)
         s.tap(f"blk.{index}.attn_norm", self.normed)
-        s.prepare(self.normed, (layer.q, layer.k, layer.v))
-        s.matmul(layer.q, self.normed, self.q, layer.q_bias)
-        s.matmul(layer.k, self.normed, self.k, layer.k_bias)
-        s.matmul(layer.v, self.normed, self.v, layer.v_bias)
+        s.prepare(self.normed, [part.matrix for part in parts])
+        for part in parts:
+            s.matmul(part.matrix, self.normed, part.out, part.bias)
         s.barrier()
-        self.tap_qkv(index, "")
-        if layer.q_norm is not None and layer.k_norm is not None:
-            per_head = c.qk_norm == "head"
-            s.norm(self.q, layer.q_norm, self.q, c.rms_norm_eps, c.num_heads if per_head else 1)
-            s.norm(self.k, layer.k_norm, self.k, c.rms_norm_eps, c.num_kv_heads if per_head else 1)
-        angles = self.local_angles if sliding else self.angles
-        s.rope(self.q, c.head_dim, angles, c.rope_interleaved)
-        s.rope(self.k, c.head_dim, angles, c.rope_interleaved)
-        self.tap_qkv(index, "_rope")  # before they are stored, so that a tap can replace what the cache gets
-        s.store(self.k, self.v, index)
+        for part in parts:
+            s.tap(f"blk.{index}.{part.name}", part.out)
+        for part in rotated:
+            if part.norm is not None:
+                s.norm(part.out, part.norm, part.out, c.rms_norm_eps, part.pieces)
+            s.rope(part.out, c.head_dim, angles, c.rope_interleaved)
+        for part in rotated:
+            s.tap(f"blk.{index}.{part.name}_rope", part.out)  # before it is stored: what a tap puts there is
+        if "k" in names:
+            s.store(self.k, self.v, index)
         s.barrier()
-        s.attend(self.q, self.attended, index, c.sliding_window if sliding else 0, c.attention_scale, self.shared)
+
+    def attention_half(self, index: int, x: Region) -> None:
+        """x += output(attend(q, keys, values)), of all tokens or of the last one."""
+        c, s, layer = self.config, self.steps, self.weights.layers[index]
+        window = c.sliding_window if self.is_sliding(index) else 0
+        s.attend(self.q, self.attended, index, window, c.attention_scale, self.shared)
         s.tap(f"blk.{index}.attn_out", self.attended)
         s.prepare(self.attended, (layer.output,))
-        s.matmul(layer.output, self.attended, self.branch, layer.output_bias, self.adds)
-        self.close_branch(layer.post_attention_norm, f"blk.{index}.o_proj")
-        s.tap(f"blk.{index}.residual", self.x)
+        s.matmul(layer.output, self.attended, self.branch_of(x), layer.output_bias, self.adds)
+        self.close_branch(x, layer.post_attention_norm, f"blk.{index}.o_proj")
+        s.tap(f"blk.{index}.residual", x)
 
-    def ffn_half(self, index: int, layer: Layer) -> None:
+    def ffn_half(self, index: int, x: Region) -> None:
         """x += down(act(gate(norm x)) * up(norm x)), or the same by experts."""
-        c, s = self.config, self.steps
-        s.norm(self.x, layer.ffn_norm, self.normed, c.rms_norm_eps)
+        c, s, layer = self.config, self.steps, self.weights.layers[index]
+        s.norm(x, layer.ffn_norm, self.normed, c.rms_norm_eps)
         s.tap(f"blk.{index}.ffn_norm", self.normed)
         if isinstance(layer.ffn, DenseFfn):
-            self.dense_ffn(layer.ffn)
+            self.dense_ffn(layer.ffn, self.branch_of(x))
         else:
-            self.moe_ffn(index, layer.ffn)
-        self.close_branch(layer.post_ffn_norm, f"blk.{index}.ffn_out")
-        s.tap(f"blk.{index}.output", self.x)
+            self.moe_ffn(index, layer.ffn, self.branch_of(x))
+        self.close_branch(x, layer.post_ffn_norm, f"blk.{index}.ffn_out")
+        s.tap(f"blk.{index}.output", x)
 
-    def dense_ffn(self, ffn: DenseFfn) -> None:
+    def dense_ffn(self, ffn: DenseFfn, out: Region) -> None:
         """The gated FFN of every token."""
         s = self.steps
         s.prepare(self.normed, (ffn.gate, ffn.up))
@@ -152,9 +196,9 @@ class ForwardPass:
         s.glu(self.gate, self.up, self.activation)
         s.barrier()
         s.prepare(self.gate, (ffn.down,))
-        s.matmul(ffn.down, self.gate, self.branch, accumulate=self.adds)
+        s.matmul(ffn.down, self.gate, out, accumulate=self.adds)
 
-    def moe_ffn(self, index: int, ffn: MoeFfn) -> None:
+    def moe_ffn(self, index: int, ffn: MoeFfn, out: Region) -> None:
         """Every token through its k best experts; their outputs added in rising order of expert."""
         c, s, k = self.config, self.steps, self.config.experts_per_token
         s.prepare(self.normed, (ffn.router,))
@@ -170,8 +214,8 @@ class ForwardPass:
         s.barrier()
         s.prepare(self.gate, (ffn.down,), items=k)
         if not self.adds:
-            s.fill(self.branch)
-        s.experts_down(ffn.down, self.gate, self.branch, k, self.chosen, self.expert_weights)
+            s.fill(out)
+        s.experts_down(ffn.down, self.gate, out, k, self.chosen, self.expert_weights)
 
     def head(self, x: Region) -> None:
         """logits = head(norm x), capped where the config says so."""
@@ -185,7 +229,11 @@ class ForwardPass:
         s.barrier()
         s.tap("logits", self.logits)
 
-    def close_branch(self, post_norm: Floats | None, name: str) -> None:
+    def branch_of(self, x: Region) -> Region:
+        """Where a block's output goes: straight into the residual stream x, or to a branch that is normed first."""
+        return x if self.adds else self.branch
+
+    def close_branch(self, x: Region, post_norm: Floats | None, name: str) -> None:
         """All ranks are done with the block; with sandwich norms its output is normed and only then added to x."""
         s = self.steps
         s.barrier()
@@ -194,19 +242,7 @@ class ForwardPass:
         s.tap(name, self.branch)
         if post_norm is not None:
             s.norm(self.branch, post_norm, self.branch, self.config.rms_norm_eps)
-        s.add(self.x, self.branch)
-
-    def tap_qkv(self, index: int, suffix: str) -> None:
-        """Names q and k (and v, which has no rotation)."""
-        self.steps.tap(f"blk.{index}.q{suffix}", self.q)
-        self.steps.tap(f"blk.{index}.k{suffix}", self.k)
-        if not suffix:
-            self.steps.tap(f"blk.{index}.v", self.v)
-
-    @property
-    def activation(self) -> int:
-        """The opcode operand of the FFN's activation."""
-        return GELU_TANH if self.config.activation == "gelu_tanh" else SILU
+        s.add(x, self.branch)
 
 
 class DecoderLM:
@@ -341,7 +377,7 @@ class DecoderLM:
     def tap_names(self) -> list[str]:
         """The names of the activations that `taps` sees, in the order of the forward pass."""
         run = self._reserve(1, 1, tapped=True)
-        return [t.name for t in run.steps.taps if t.step <= run.body_end or t.step > run.last_end]
+        return [tap.name for tap in run.steps.taps]
 
     def _place(self, run: ForwardPass, ids: npt.NDArray[np.int64], position: int) -> None:
         """Writes a call's inputs into the arenas: token ids, and cos and sin of every rotary pair at its positions."""

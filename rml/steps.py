@@ -142,9 +142,10 @@ class Steps:
         """x += y."""
         self._emit(op.ADD, x.offset, y.offset, x.width)
 
-    def last_row(self, x: Region, target: Region) -> None:
-        """Copies the last token's row to `target`; the steps after this one see one token."""
-        self._emit(op.LAST_ROW, x.offset, x.width, target.offset)
+    def last_rows(self, *copies: tuple[Region, Region]) -> None:
+        """Copies the last token's row of one region to another, for each pair; then the steps see that token alone."""
+        for i, (x, target) in enumerate(copies, 1):
+            self._emit(op.LAST_ROW, x.offset, x.width, target.offset, i == len(copies))
 
     # ---------------------------------------------------------------------------------------------- row-wise
 

@@ -24,6 +24,7 @@ from rml.threads import available_cores
 
 Logits = npt.NDArray[np.float64]
 TOKENS = [(i * 37 + 11) % 64 for i in range(33)]
+FAMILIES = ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma3", "olmoe"]
 PIECES = [[33], [1] * 33, [16, 17], [15, 1, 1, 16], [8, 7, 18]]
 
 
@@ -70,9 +71,21 @@ def test_int8_products_come_near_the_exact_ones(name: str) -> None:
     assert 1e-6 < error < 0.1, "int8 activations round to one part in 127, and do round"
 
 
-def test_the_last_tokens_logits_are_the_last_row_of_all(llama: rml.DecoderLM) -> None:
-    rows = run(llama, [33])
-    np.testing.assert_array_equal(llama.forward(TOKENS, llama.new_cache(33)), rows[-1])
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", [*SMALL, *(f"{family}/model.gguf" for family in FAMILIES)])
+def test_the_last_tokens_logits_are_the_last_row_of_all(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the last layer only the last token is worked out then; without logits, nothing but keys and values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on one core
+        model = rml.load(case(name).model, threads=threads)
+    rows = run(model, [33])
+    np.testing.assert_array_equal(model.forward(TOKENS, model.new_cache(33)), rows[-1])
+    monkeypatch.setattr("rml.decoder.CALL_TOKENS", 14)
+    cut = rml.load(case(name).model, threads=1)
+    np.testing.assert_array_equal(cut.forward(TOKENS, cut.new_cache(33)), rows[-1])
 
 
 def test_a_wide_vocabulary_cuts_all_logits_into_pieces(llama: rml.DecoderLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,9 +261,7 @@ def raise_maximum(f: vec[float], s: i64, corrections: i64, count: i64, maximum: 
         subtract(f, s + v * 16, stride, top)
 
 
-def take_weights(
-    f: vec[float], s: i64, corrections: i64, count: i64, sums: i64, values: i64, padded: i64
-) -> None:
+def take_weights(f: vec[float], s: i64, corrections: i64, count: i64, sums: i64, values: i64, padded: i64) -> None:
     """Sums and weighted values shrink by the corrections; the weights are added to the sums."""
     for v in range(count):
         factor: float = f[corrections + v]

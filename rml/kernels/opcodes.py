@@ -18,7 +18,7 @@ STORE: Final = 5  # k, v, layer
 ATTEND: Final = 6  # q, out, layer, window, scale(f), shared scratch
 FINISH: Final = 7  # out, shared scratch, window: completes a lone token's attention
 ADD: Final = 8  # x, y, count: x += y
-LAST_ROW: Final = 9  # x, count, target: from here on there is one token, the last
+LAST_ROW: Final = 9  # x, count, target, alone: if 1, from here on there is one token, the last
 ROUTE: Final = 10  # scores, experts, chosen(ids), k, weights, renormalise
 ROW_STEPS: Final = 11  # from here on, steps whose output rows are shared among the ranks
 MATMUL: Final = 11  # kind, start, rows, cols, int8, x, h, scales, sums, y, y stride, accumulate

@@ -67,13 +67,13 @@ def rotate_tokens(steps: vec[i64], p: i64, first: i64, last: i64, f: vec[float])
 
 
 def store_tokens(
-    steps: vec[i64], p: i64, first: i64, last: i64, control: vec[i64], f: vec[float], fb: bytes,
+    steps: vec[i64], p: i64, first: i64, last: i64, position: i64, control: vec[i64], f: vec[float], fb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64], scratch: i64,
 ) -> None:  # fmt: skip
     """Keys and values of tokens first..last-1 into the cache; the first that does not fit is told in STATUS."""
     width: i64 = control[KV_HEADS] * control[HEAD_DIM]
     failed: i64 = store(
-        0, 1, last - first, control[POSITION] + first, f, fb, cf, cw, ch, cu, cb, pages, 0,
+        0, 1, last - first, position + first, f, fb, cf, cw, ch, cu, cb, pages, 0,
         steps[p + 1] + first * width, steps[p + 2] + first * width, scratch, steps[p + 3], control[NUM_LAYERS],
         control[PAGE_SIZE], control[KV_HEADS], control[HEAD_DIM], control[CACHE_DTYPE],
     )  # fmt: skip
@@ -82,8 +82,8 @@ def store_tokens(
 
 
 def token_step(
-    steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
+    steps: vec[i64], p: i64, n: i64, position: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64],
+    w: vec[u8], wb: bytes, f: vec[float], fb: bytes, fi: vec[i64], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
     cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
 ) -> None:  # fmt: skip
     """A step whose tokens are shared among the ranks."""
@@ -100,11 +100,11 @@ def token_step(
     elif op == ROPE:
         rotate_tokens(steps, p, first, last, f)
     elif op == STORE:
-        store_tokens(steps, p, first, last, control, f, fb, cf, cw, ch, cu, cb, pages, scratch)
+        store_tokens(steps, p, first, last, position, control, f, fb, cf, cw, ch, cu, cb, pages, scratch)
     elif op == FINISH:
         if n == 1:
             attend_finish(
-                0, 1, n, control[POSITION], f, fb, fi, steps[p + 1], scratch, steps[p + 2],
+                0, 1, n, position, f, fb, fi, steps[p + 1], scratch, steps[p + 2],
                 control[KV_HEADS], control[GROUP], control[HEAD_DIM], steps[p + 3], control[CACHE_DTYPE],
             )  # fmt: skip
     elif op == ADD:
@@ -146,15 +146,15 @@ def row_step(
 
 
 def step_of(
-    steps: vec[i64], p: i64, n: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64], w: vec[u8], wb: bytes,
-    f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8], k: vec[i32], kb: bytes,
-    cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
+    steps: vec[i64], p: i64, n: i64, position: i64, rank: i64, ranks: i64, control: vec[i64], ids: vec[i64],
+    w: vec[u8], wb: bytes, f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], h: vec[i16], hu: vec[u8],
+    k: vec[i32], kb: bytes, cf: vec[float], cw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, pages: vec[i64],
 ) -> None:  # fmt: skip
     """One rank's share of the step at steps[p:]."""
     op: i64 = steps[p]
     if op == ATTEND:
         attend(
-            rank, ranks, n, control[POSITION], f, fb, fi, fw, ch, cu, cb, pages, 0,
+            rank, ranks, n, position, f, fb, fi, fw, ch, cu, cb, pages, 0,
             steps[p + 1], steps[p + 2], control[SCRATCH] + rank * control[SCRATCH_STRIDE], steps[p + 6],
             steps[p + 3], control[NUM_LAYERS], control[PAGE_SIZE], control[KV_HEADS], control[GROUP],
             control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE],
@@ -165,7 +165,10 @@ def step_of(
     elif op >= ROW_STEPS:
         row_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb)
     else:
-        token_step(steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb, cf, cw, ch, cu, cb, pages)
+        token_step(
+            steps, p, n, position, rank, ranks, control, ids, w, wb, f, fb, fi, h, hu, k, kb,
+            cf, cw, ch, cu, cb, pages,
+        )  # fmt: skip
 
 
 def fetch_next(steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes) -> None:
@@ -191,6 +194,7 @@ def run(
     """
     epoch: i64 = epochs[worker * 8]
     n: i64 = control[TOKENS]
+    position: i64 = control[POSITION]
     late: i64 = 0
     for step in range(control[FIRST], control[LAST]):
         p: i64 = step * WIDTH
@@ -205,11 +209,12 @@ def run(
             rank: i64 = worker
             while rank < ranks:
                 step_of(
-                    steps, p, n, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, hu, k, kb,
+                    steps, p, n, position, rank, ranks, control, ids, w, wb, f, fb, fi, fw, h, hu, k, kb,
                     cf, cw, ch, cu, cb, pages,
                 )  # fmt: skip
                 rank += workers
-            if op == LAST_ROW:
+            if op == LAST_ROW and steps[p + 4] != 0:
+                position += n - 1
                 n = 1
             if op == MATMUL:
                 fetch_next(steps, step + 1, control[LAST], control[SHARE], worker, ranks, wb)
