@@ -2,7 +2,8 @@
 
 Query i attends to the keys [max(0, i - window + 1), i]. Keys are taken 32 at a time, in blocks at multiples of 32. A
 query keeps a running maximum, a sum of exp(score - maximum) in eight lanes, and the weighted sum of value rows; the
-latter two shrink when the maximum grows. A row is read and widened once for all query heads of all its kv heads.
+latter two shrink when the maximum grows. A row is read and widened once for all queries that are taken together: those
+of a lone token, or up to 64 of one kv head, of several tokens.
 
 So that several ranks can share one query's keys, the context is cut into at most 17 segments, whose length depends
 only on the number of keys that the query sees; each has a state of its own, and the states are folded in order.

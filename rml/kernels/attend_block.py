@@ -52,8 +52,8 @@ from rml.kernels.attend_state import (
     scale_row,
     state_size,
 )
-from rml.kernels.attend_turned import add_partials, turn_rows, turned_scores_4
-from rml.kernels.attend_values import add_values_1, add_values_4
+from rml.kernels.attend_turned import turn_rows, turned_scores_4
+from rml.kernels.attend_values import add_products_4, add_values_1
 from rml.kernels.attend_values_f32 import add_values_3_f32, add_values_4_f32
 from rml.kernels.cache_read import f16_to_words, touch, widen_rows
 from rml.kernels.cache_rows import F16, F32, cache_row
@@ -143,8 +143,7 @@ def score_ring(
     while v + 4 <= count:
         asked = ask_rows(fi, cb, a, h, row, v + 4, count, asked)
         if count >= TURNING:
-            turned_scores_4(f, keys, q + v * padded, padded, partials)
-            add_partials(f, partials, s + v * 16, scale)
+            turned_scores_4(f, keys, q + v * padded, padded, partials, s + v * 16, scale)
         else:
             partial_scores_4(f, ring, stride, q + v * padded, padded, partials)
             sum_partials(f, partials, s + v * 16, 64, scale)
@@ -202,7 +201,8 @@ def value_half(
     v: i64 = 0
     while v + 4 <= count:
         asked = ask_rows(fi, cb, a, h, row, v + 4, count, asked)
-        add_values_4(f, ring, fi[a + STRIDE], high - low, p + v * 16 + low, padded, out + v * padded)
+        at: i64 = p + v * 16 + low
+        add_products_4(f, ring, fi[a + STRIDE], high - low, at, 16, 1, 0, padded >> 4, out + v * padded, padded, 16)
         v += 4
     while v < count:
         asked = ask_rows(fi, cb, a, h, row, v + 1, count, asked)

@@ -1,4 +1,4 @@
-"""The inner loops of attention: sums of weighted value rows. Sixteen sums at a time stay in registers over all rows."""
+"""The inner loops of attention: sums of weighted rows. Sixteen sums at a time stay in registers over all rows."""
 
 from __future__ import annotations
 
@@ -40,14 +40,24 @@ def add_values_1(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim:
         f[o + 12], f[o + 13], f[o + 14], f[o + 15] = a12, a13, a14, a15
 
 
-def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64) -> None:
-    """The same for four queries: weights at p + 16 h, sums at out + h * dim."""
-    for c in range(dim >> 4):
+def add_products_4(
+    f: vec[float], value: i64, stride: i64, rows: i64, p: i64, p_query: i64, p_step: i64, p_move: i64,
+    count: i64, out: i64, out_query: i64, out_move: i64,
+) -> None:  # fmt: skip
+    """Sixteen columns i, four queries v: f[out + v * out_query + i] += sum over rows j, in order, of
+
+        f[p + v * p_query + j * p_step] * f[value + j * stride + i]
+
+    and so on for `count` times sixteen columns, with p_move and out_move between their factors and sums.
+    Weighted values, or scores of keys that have been turned.
+    """
+    for c in range(count):
         v: i64 = value + c * 16
-        o: i64 = out + c * 16
-        o1: i64 = o + dim
-        o2: i64 = o1 + dim
-        o3: i64 = o2 + dim
+        w: i64 = p + c * p_move
+        o: i64 = out + c * out_move
+        o1: i64 = o + out_query
+        o2: i64 = o1 + out_query
+        o3: i64 = o2 + out_query
         a0, a1, a2, a3 = f[o], f[o + 1], f[o + 2], f[o + 3]
         a4, a5, a6, a7 = f[o + 4], f[o + 5], f[o + 6], f[o + 7]
         a8, a9, a10, a11 = f[o + 8], f[o + 9], f[o + 10], f[o + 11]
@@ -66,10 +76,11 @@ def add_values_4(f: vec[float], value: i64, stride: i64, rows: i64, p: i64, dim:
         d12, d13, d14, d15 = f[o3 + 12], f[o3 + 13], f[o3 + 14], f[o3 + 15]
         for j in range(rows):
             x: i64 = v + j * stride
-            p0: float = f[p + j]
-            p1: float = f[p + 16 + j]
-            p2: float = f[p + 32 + j]
-            p3: float = f[p + 48 + j]
+            p0: float = f[w]
+            p1: float = f[w + p_query]
+            p2: float = f[w + 2 * p_query]
+            p3: float = f[w + 3 * p_query]
+            w += p_step
             a0 += p0 * f[x]
             a1 += p0 * f[x + 1]
             a2 += p0 * f[x + 2]
