@@ -16,7 +16,7 @@ def add_values_4_f32(
     f: vec[float], cb: bytes, ahead: i64, step: i64,
     vb: bytes, value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
 ) -> None:  # fmt: skip
-    """As add_values_1, for four queries, weights 16 apart: the first row at byte `value` of vb, the next `stride` further."""
+    """As add_values_1, for four queries, weights 16 apart; the first row at byte `value` of vb, others `stride` on."""
     for c in range(dim >> 4):
         v: i64 = value + c * 64
         o: i64 = out + c * 16
