@@ -100,9 +100,10 @@ class ForwardPass:
         return own, sizes.scratch_h(widest), sizes.scratch_k(widest)
 
     def write(self) -> None:
-        """Embed, every layer, the head. Without its logits, a token leaves but key and value in the last layer.
+        """Embed, every layer, the head.
 
-        So what comes after those is written twice: for the last token alone, and for all. Taps see that layer whole.
+        In the last layer a token whose logits nobody wants leaves only its key and value. What comes after those is
+        written twice: for the last token alone, and for all. Taps see that layer whole.
         """
         c, s, w = self.config, self.steps, self.weights
         s.embed(w.embedding, c.embedding_scale, self.x)
@@ -132,7 +133,6 @@ class ForwardPass:
         self.head(x)
 
     def is_sliding(self, index: int) -> bool:
-        """Whether a layer sees a window of keys only."""
         return bool(self.config.sliding_window) and self.config.sliding_layers[index]
 
     def project(self, index: int, x: Region, angles: Region, names: str) -> None:
@@ -159,7 +159,7 @@ class ForwardPass:
                 s.norm(part.out, part.norm, part.out, c.rms_norm_eps, part.pieces)
             s.rope(part.out, c.head_dim, angles, c.rope_interleaved)
         for part in rotated:
-            s.tap(f"blk.{index}.{part.name}_rope", part.out)  # before it is stored: what a tap puts there is
+            s.tap(f"blk.{index}.{part.name}_rope", part.out)  # before k is stored: a tap may change it
         if "k" in names:
             s.store(self.k, self.v, index)
         s.barrier()
