@@ -130,7 +130,7 @@ def matvec_float(
         else:
             for i in range(rows):
                 one_row(kind, wb, start + (r + i) * cols * size, cols, k, kb, f, x, ks, fs + i * 16)
-        halve(f, fs, rows)
+        halve(f, fs, rows, 16)
         add_up(f, fs, 16, y + r, rows, accumulate)
         r += rows
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.lanes import halve
+
 
 def eight_dots(
     f: vec[float], pair: i64, pair_step: i64, four: i64, four_step: i64, count: i64, before: i64, after: i64,
@@ -242,6 +244,5 @@ def eight_dots(
         z: i64 = four + (i & 3) * four_step + done
         for t in range(count - done):
             f[after + i * 16 + t] += f[y + t] * f[z + t]
-        if last == 1:
-            for t in range(i64(8)):
-                f[after + i * 8 + t] = f[after + i * 16 + t] + f[after + i * 16 + 8 + t]
+    if last == 1:
+        halve(f, after, 8, 8)

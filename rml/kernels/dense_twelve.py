@@ -10,6 +10,8 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.lanes import halve
+
 
 def twelve_dots(
     f: vec[float], pair: i64, pair_step: i64, six: i64, six_step: i64, count: i64, before: i64, after: i64,
@@ -349,6 +351,5 @@ def twelve_dots(
         second: i64 = six + i % 6 * six_step + done
         for t in range(count - done):
             f[after + i * 16 + t] += f[first + t] * f[second + t]
-        if last == 1:
-            for t in range(i64(8)):
-                f[after + i * 8 + t] = f[after + i * 16 + t] + f[after + i * 16 + 8 + t]
+    if last == 1:
+        halve(f, after, 12, 8)

@@ -11,12 +11,12 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 
-def halve(f: vec[float], lanes: i64, count: i64) -> None:
-    """f[lanes + 16 r :][:8] = the lanes of dot r of `count` in halves, added."""
+def halve(f: vec[float], lanes: i64, count: i64, step: i64) -> None:
+    """f[lanes + r * step :][:8] = the lanes f[lanes + r * 16 :] of dot r of `count` in halves, added; step 8 or 16."""
     for r in range(count):
         p: i64 = lanes + r * 16
         for t in range(i64(8)):
-            f[p + t] += f[p + 8 + t]
+            f[lanes + r * step + t] = f[p + t] + f[p + 8 + t]
 
 
 def sum_eight(f: vec[float], p: i64) -> float:
