@@ -34,6 +34,7 @@ COMPILED = {
     "rml/kernels/probe.py": "echoes one argument of every kind: proves the calling convention at import",
     "rml/kernels/sync.py": "the barrier and the bounded wait of the ranks: must not hold the GIL",
     "rml/kernels/prefetch.py": "a hint that the release step turns into an instruction",
+    "rml/kernels/apart.py": "a promise that the release step turns into an assumption",
     "rml/kernels/exp.py": "exp, sigmoid and tanh: millions of them in a prefill",
     "rml/kernels/lanes.py": "from the lanes of dot products to sums",
     "rml/kernels/half.py": "floats of 16 bits",
@@ -89,6 +90,11 @@ CPU_FLAGS = {
 }  # fmt: skip
 
 
+# Kernels that are to become part of each caller in their file, however long that makes it: what they read must stay in
+# the caller's registers.
+INLINED = ("panel_dot___request", "panel_dot___take", "panel_dot___take_joined", "panel_dot___meet")
+
+
 def release(c: str) -> str:
     """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
 
@@ -127,7 +133,15 @@ def release(c: str) -> str:
     c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 3); \1 = 1;", c)
     if re.search(r"= CPyDef_(?:\w+___)?prefetch\(cpy", c):
         raise SystemExit("release step: this mypyc writes its calls another way")
+    asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch_item\((\w+), (\w+)\);"
+    c = re.sub(asked, r"__builtin_prefetch(\2.items + \3, 0, 3); \1 = 1;", c)
+    promised = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?apart(?:_i16)?\((\w+), (\w+)\);"
+    c = re.sub(promised, r"RML_APART(\2.items, \3.items); \1 = 1;", c)
+    inlined = rf"(?m)^(char CPyDef_(?:{'|'.join(INLINED)})\([^;{{]*\) \{{)$"
+    c = re.sub(inlined, r"__attribute__((always_inline)) \1", c)
     byte = "#ifdef __clang__\ntypedef unsigned _BitInt(8) rml_u8;\n#else\ntypedef unsigned char rml_u8;\n#endif\n"
+    byte += "#if defined(__has_builtin) && __has_builtin(__builtin_assume_separate_storage)\n"
+    byte += "#define RML_APART(a, b) __builtin_assume_separate_storage(a, b)\n#else\n#define RML_APART(a, b)\n#endif\n"
     c = byte + c.replace("*(uint8_t *)", "*(rml_u8 *)")
     unsafe = r"CPyBytes_Read\1LEUnsafe((const unsigned char *)PyBytes_AS_STRING(\2) + \3)"
     return re.sub(r"CPyBytes_Read([IF]\d\d)LE\((\w+), (\w+)\)", unsafe, c)

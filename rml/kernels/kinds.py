@@ -69,6 +69,15 @@ def width_of(kind: i64) -> i64:
     return i64(4)
 
 
+def unit_groups(width: i64) -> i64:
+    """In how many groups the units of a part stand: those that make integers together lie together."""
+    if width == 3 or width == 5:
+        return i64(2)
+    if width == 6:
+        return i64(4)
+    return i64(1)
+
+
 def part_units(kind: i64) -> i64:
     """16-bit units that 32 weights of a row take in a panel: their bits and, of the K types, their scales."""
     if kind >= 10:

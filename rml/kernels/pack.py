@@ -15,7 +15,9 @@ positions, each of them in this order
     4 units of bit pairs      widths 2, 3, and 6 above the nibbles: pair c positions 8 c + 2 j and 8 c + 2 j + 1
     2 units of single bits    above the pairs (3) or nibbles (5): bit i positions 4 i + 2 j and 4 i + 2 j + 1
 
-What belongs to two positions is a byte for each. The bytes of Q8_0 are q + 128, unsigned.
+What belongs to two positions is a byte for each. The bytes of Q8_0 are q + 128, unsigned. Units of two sorts stand in
+groups, two of widths 3 and 5, four of width 6, so that what makes integers together lies together: of the units above,
+in their order, every second or fourth belongs to a group.
 
 A factor is written down as a floating-point number of 16 bits with other limits than f16: sign, five bits of exponent
 e, ten of fraction, worth (1 + fraction / 1024) * 2^(e - 25); 0 for e = 0. All f16 numbers below 128 are such numbers,
@@ -38,7 +40,8 @@ from rml.kernels.kinds import factor_byte, group_of, has_minimum, panel_units, r
 from rml.kernels.pack_parts import as_i16, copy_units, put_k_parts, put_short_part
 
 PANEL: Final = 128  # rows of a panel
-PACK_SCRATCH: Final = 14080  # of h: PANEL * 110, the units of the largest block
+REGROUPED: Final = 14080  # of h: PANEL * 110, the units of the largest block
+PACK_SCRATCH: Final = 15616  # REGROUPED + PANEL * 12, those of the largest part with groups
 
 
 def lanes_of(rows: i64) -> i64:
@@ -139,9 +142,9 @@ def pack_rows(
                 if kind >= 10:
                     flip = 32768
             if kind >= 10:
-                put_k_parts(kind, h, hs, lanes, panels, to)
+                put_k_parts(kind, h, hs, lanes, panels, to, hs + REGROUPED)
             else:
-                put_short_part(kind, h, hs, lanes, panels, to)
+                put_short_part(kind, h, hs, lanes, panels, to, hs + REGROUPED)
             out += panel_units(kind) * lanes
         first += PANEL
     return missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
-from rml.kernels.kinds import part_units
+from rml.kernels.kinds import part_units, unit_groups, width_of
 
 
 def as_i16(bits: i32) -> i16:
@@ -70,8 +70,27 @@ def fold_fifths(h: vec[i16], a: i64, lanes: i64, first: i32, panels: vec[i16], o
         panels[out + e] = i16((bits ^ 32768) - 32768)
 
 
-def put_short_part(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], out: i64) -> None:
-    """The only part of a block of 32 weights: nibbles, and bytes, already lie in the file as they do in a panel."""
+def regroup(width: i64, lanes: i64, panels: vec[i16], out: i64, h: vec[i16], t: i64) -> None:
+    """The units of a part from panels[out] on, group by group: unit groups * i + j becomes the i-th of group j.
+
+    h[t :] is scratch, as many entries as the part has.
+    """
+    groups: i64 = unit_groups(width)
+    if groups == 1:
+        return
+    size: i64 = width * 2 // groups
+    for e in range(width * 2 * lanes):
+        h[t + e] = panels[out + e]
+    for j in range(groups):
+        for i in range(size):
+            copy_units(h, t + (groups * i + j) * lanes, lanes, 0, panels, out + (size * j + i) * lanes)
+
+
+def put_short_part(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], out: i64, scratch: i64) -> None:
+    """The only part of a block of 32 weights: nibbles, and bytes, already lie in the file as they do in a panel.
+
+    h[scratch :] here and below: 12 * lanes entries that are overwritten.
+    """
     if kind == 8:
         copy_units(h, t + lanes, lanes * 16, -32640, panels, out)  # 0x8080: q + 128
         return
@@ -82,6 +101,7 @@ def put_short_part(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16],
     copy_units(h, fifths + lanes * 2, lanes * 8, 0, panels, out)
     fold_fifths(h, fifths, lanes, 0, panels, out + lanes * 8)
     fold_fifths(h, fifths, lanes, 2, panels, out + lanes * 9)
+    regroup(5, lanes, panels, out, h, scratch)
 
 
 def scales_k4(h: vec[i16], t: i64, lanes: i64, part: i64, panels: vec[i16], out: i64) -> None:
@@ -118,7 +138,7 @@ def scales_q3_k(h: vec[i16], t: i64, lanes: i64, part: i64, panels: vec[i16], ou
         panels[out + e] = i16(first | (((v >> 8) - 32) << 8))
 
 
-def put_k_parts(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], out: i64) -> None:
+def put_k_parts(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], out: i64, scratch: i64) -> None:
     """The eight parts of a block of a K type; `n` is the half of the block that a part lies in, c its place there."""
     for part in range(i64(8)):
         n: i64 = part >> 2
@@ -143,4 +163,5 @@ def put_k_parts(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], ou
                 fold_singles(h, t + lanes * 8, i32(part), lanes * 2, panels, to + lanes * 8)
             scales_k4(h, t + lanes * 2, lanes, part, panels, out)
             fold_nibbles(h, four, four + lanes * 8, i32((part & 1) * 4), lanes * 8, panels, to)
+        regroup(width_of(kind), lanes, panels, to, h, scratch)
         out += part_units(kind) * lanes

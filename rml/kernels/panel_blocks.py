@@ -12,6 +12,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
 from rml.kernels.half import bits_f16
+from rml.kernels.kinds import unit_groups
 
 
 def nibbles(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
@@ -36,11 +37,11 @@ def bit_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def three_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of bit pairs with, from the single bits behind them, their third bits: width 3."""
+    """The planes of bit pairs with, from the single bits behind them, their third bits: width 3, a group."""
     count: i64 = lanes * 2
-    two: i64 = p + count * 2
-    single: i64 = p + count * 4
-    for e in range(count):
+    two: i64 = p + count
+    single: i64 = p + count * 2
+    for e in range(lanes):
         v: i16 = read_i16_le(wb, single + e * 2)
         a: i16 = read_i16_le(wb, p + e * 2)
         b: i16 = read_i16_le(wb, two + e * 2)
@@ -55,13 +56,13 @@ def three_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of nibbles with, from the single bits behind them, their fifth bits: width 5."""
+    """The planes of nibbles with, from the single bits behind them, their fifth bits: width 5, a group."""
     count: i64 = lanes * 2
-    two: i64 = p + count * 2
-    four: i64 = p + count * 4
-    six: i64 = p + count * 6
-    single: i64 = p + count * 8
-    for e in range(count):
+    two: i64 = p + count
+    four: i64 = p + count * 2
+    six: i64 = p + count * 3
+    single: i64 = p + count * 4
+    for e in range(lanes):
         v: i16 = read_i16_le(wb, single + e * 2)
         a: i16 = read_i16_le(wb, p + e * 2)
         b: i16 = read_i16_le(wb, two + e * 2)
@@ -78,11 +79,11 @@ def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def six_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of nibbles with, from the bit pairs behind them, their bits 4 and 5: width 6."""
+    """The planes of nibbles with, from the bit pairs behind them, their bits 4 and 5: width 6, a group."""
+    four: i64 = p + lanes * 2
+    upper: i64 = p + lanes * 4
     count: i64 = lanes * 4
-    four: i64 = p + count * 2
-    upper: i64 = p + count * 4
-    for e in range(count):
+    for e in range(lanes):
         v: i16 = read_i16_le(wb, upper + e * 2)
         a: i16 = read_i16_le(wb, p + e * 2)
         b: i16 = read_i16_le(wb, four + e * 2)
@@ -94,16 +95,19 @@ def six_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 def planes(width: i64, wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
     """The planes of a part whose weights begin at byte p."""
-    if width == 4:
-        nibbles(wb, p, lanes, h, out)
-    elif width == 5:
-        five_bits(wb, p, lanes, h, out)
-    elif width == 6:
-        six_bits(wb, p, lanes, h, out)
-    elif width == 3:
-        three_bits(wb, p, lanes, h, out)
-    else:
-        bit_pairs(wb, p, lanes, h, out)
+    groups: i64 = unit_groups(width)
+    for j in range(groups):
+        group: i64 = p + j * (width * 2 // groups) * lanes * 2
+        if width == 4:
+            nibbles(wb, group, lanes, h, out)
+        elif width == 5:
+            five_bits(wb, group, lanes, h, out + j * lanes)
+        elif width == 6:
+            six_bits(wb, group, lanes, h, out + j * lanes)
+        elif width == 3:
+            three_bits(wb, group, lanes, h, out + j * lanes)
+        else:
+            bit_pairs(wb, group, lanes, h, out)
 
 
 def part_scales(kind: i64, wb: bytes, p: i64, lanes: i64, k: vec[i32], out: i64) -> None:

@@ -1,19 +1,29 @@
-"""One part of a panel, 32 positions of 128 rows, times the int8 activations of a token: integers, exact.
+"""One part of a panel, 32 positions of 128 rows, times the int8 activations of a token or of four: integers, exact.
 
 Two neighbouring positions of a row meet the same two of the activations, which `spread` has repeated for 32 rows: an
 instruction (vpmaddubsw) multiplies 64 bytes, unsigned by signed, and adds them in pairs into 32 lanes of 16 bits, one
-row each. A sum over 16 positions is formed there, of (q - middle) x, and begins at -middle times the sum of the x: that
-it is formed modulo 2^16 is enough, since it fits.
+row each. A sum over positions is formed there, of (q - middle) x, and begins at -middle times the sum of the x: that it
+is formed modulo 2^16 is enough, since it fits.
 
-    middle = 2^(width - 1):  |sum| <= 16 x 16 x 127 = 32,512 for 5 bits; for up to 4 even over 32 positions
+    middle = 2^(width - 1):  |sum| <= 16 x 16 x 127 = 32,512 for 5 bits and 16 positions, 4 bits and 32 positions
 
-Of 6 bits only two pairs of q x are sure to fit: a sum over 16 positions is four pieces, which panel_sums.py adds up.
-Of Q8_0's q + 128 and a whole activation not one pair would fit: its activations are taken as low nibbles and what is
-left of them, divided by 16, in four pieces of 4 pairs each, and the stored bytes are multiplied as they are.
+Wider integers are low nibbles and what is left of them, q = low + 16 * top, with a sum for each: of Q8_0's q + 128 with
+middle 8 over 32 positions, of 6 bits without one over 16.
 
-Sums are 128 entries, one for each row; those of the first 16 positions lie 512 entries before those of the last 16, and
-those over low nibbles 512 before those over the rest. A panel with fewer rows is multiplied as if it had all of them:
-its last sums mean nothing.
+Four tokens meet planes (panel_blocks.py), a weight read once for four products. For one token the bytes of two
+positions of all rows are unpacked and multiplied at once, in registers. In the source they go through t[ts :], and
+`apart` tells the compiler that nothing else is there: it need not write them down, but for the last of each place. What
+one step unpacks has a place of its own: the compiler would do it later otherwise, where it costs the vpmaddubsw.
+In these functions
+
+    w[p :]        are the part's units (layout: pack.py), behind its scales
+    hu[y + 64 j]  the activations of positions 2 j and 2 j + 1, repeated
+    h[out :]      the sums, PANEL of all positions or of the first 16; 512 entries later those of the last 16, and PANEL
+                  after the sums of low nibbles those of what is left
+    w[asked :]    is asked for on the way: half as many bytes as the part has, of width 8 as many
+
+and a caller stands in another module: it passes one memory as t and hu, which the compiler is not to know. A panel with
+fewer rows is multiplied as if it had all of them: its last sums mean nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +31,17 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.apart import apart, apart_i16
+from rml.kernels.prefetch import prefetch_item
+
 
 def middle_of(width: i64) -> i64:
-    """What is taken off q for the sums: half of its range, 0 of width 6."""
+    """What is taken off q for the sums: half of its range, up to 5 bits; of width 8, off its nibbles; 0 of width 6."""
     if width == 6:
         return i64(0)
+    if width == 8:
+        return i64(8)
     return 1 << (width - 1)
-
-
-def pieces_of(width: i64) -> i64:
-    """In how many pieces the products of 16 positions are added up."""
-    if width == 6:
-        return i64(4)
-    return i64(1)
 
 
 def pairs_of(width: i64) -> i64:
@@ -65,54 +73,6 @@ def limited(value: i32) -> i16:
 def wrapped(value: i32) -> i16:
     """The low 16 bits of the value."""
     return i16(((value & 65535) ^ 32768) - 32768)
-
-
-def dot_planes(
-    h: vec[i16], hu: vec[u8], planes: i64, lanes: i64, x: i64, pieces: i64, first: i16, second: i16, scratch: i64,
-    out: i64
-) -> None:  # fmt: skip
-    """The sums, from h[out] on, of the planes from h[planes] on times the activations h[x : x + 16].
-
-    They begin at `first`, those of the last 16 positions at `second`. h[scratch : scratch + 512] is scratch.
-    """
-    spread(h, x, scratch)
-    pairs: i64 = 8 >> (pieces >> 1)
-    low: i64 = planes * 2
-    top: i64 = low + lanes * 16
-    q: i64 = scratch * 2
-    for piece in range(pieces):
-        for e in range(i64(128)):
-            h[out + e] = first
-            h[out + 512 + e] = second
-        for j in range(pairs):
-            v: i64 = low + j * lanes * 2
-            t: i64 = top + j * lanes * 2
-            y: i64 = q + j * 64
-            for r in range(i64(32)):
-                a: i32 = (i32(hu[y + r * 2]) ^ 128) - 128
-                b: i32 = (i32(hu[y + r * 2 + 1]) ^ 128) - 128
-                c: i32 = (i32(hu[y + 512 + r * 2]) ^ 128) - 128
-                d: i32 = (i32(hu[y + 512 + r * 2 + 1]) ^ 128) - 128
-                low0: i32 = i32(hu[v + r * 2]) * a + i32(hu[v + r * 2 + 1]) * b
-                top0: i32 = i32(hu[t + r * 2]) * c + i32(hu[t + r * 2 + 1]) * d
-                low1: i32 = i32(hu[v + 64 + r * 2]) * a + i32(hu[v + 64 + r * 2 + 1]) * b
-                top1: i32 = i32(hu[t + 64 + r * 2]) * c + i32(hu[t + 64 + r * 2 + 1]) * d
-                low2: i32 = i32(hu[v + 128 + r * 2]) * a + i32(hu[v + 128 + r * 2 + 1]) * b
-                top2: i32 = i32(hu[t + 128 + r * 2]) * c + i32(hu[t + 128 + r * 2 + 1]) * d
-                low3: i32 = i32(hu[v + 192 + r * 2]) * a + i32(hu[v + 192 + r * 2 + 1]) * b
-                top3: i32 = i32(hu[t + 192 + r * 2]) * c + i32(hu[t + 192 + r * 2 + 1]) * d
-                h[out + r] = wrapped(i32(h[out + r]) + i32(limited(low0)))
-                h[out + 512 + r] = wrapped(i32(h[out + 512 + r]) + i32(limited(top0)))
-                h[out + 32 + r] = wrapped(i32(h[out + 32 + r]) + i32(limited(low1)))
-                h[out + 544 + r] = wrapped(i32(h[out + 544 + r]) + i32(limited(top1)))
-                h[out + 64 + r] = wrapped(i32(h[out + 64 + r]) + i32(limited(low2)))
-                h[out + 576 + r] = wrapped(i32(h[out + 576 + r]) + i32(limited(top2)))
-                h[out + 96 + r] = wrapped(i32(h[out + 96 + r]) + i32(limited(low3)))
-                h[out + 608 + r] = wrapped(i32(h[out + 608 + r]) + i32(limited(top3)))
-        low += pairs * lanes * 2
-        top += pairs * lanes * 2
-        q += pairs * 64
-        out += 128
 
 
 def dot_four(
@@ -167,48 +127,214 @@ def dot_four(
             h[out + 480 + r] = wrapped(i32(h[out + 480 + r]) + i32(limited(w3 * a3 + v3 * b3)))
 
 
-def spread_nibbles(h: vec[i16], x: i64, out: i64, scratch: i64) -> None:
-    """spread() of the low nibbles of the activations, and 512 entries later of what is left of them, divided by 16.
-
-    x = low + 16 * top with 0 <= low < 16 and -8 <= top < 8. h[scratch : scratch + 32] is scratch.
-    """
-    for j in range(i64(16)):
-        low: i16 = h[x + j] & 3855
-        h[scratch + j] = low
-        first: i32 = ((i32(h[x + j]) & 255) ^ 128) - 128
-        h[scratch + 16 + j] = i16(((i32(h[x + j]) >> 12) << 8) | ((first >> 4) & 255))
-    spread(h, scratch, out)
-    spread(h, scratch + 16, out + 512)
-
-
-def dot_bytes(w: vec[u8], p: i64, lanes: i64, hu: vec[u8], q: i64, h: vec[i16], out: i64) -> None:
-    """A piece: the sums of 8 positions from byte p on times the low nibbles of the activations spread at byte q, from
-    h[out] on, and 512 entries later times the rest.
-    """
+def begin(h: vec[i16], out: i64, start: i16) -> None:
+    """PANEL sums begin at `start`."""
     for e in range(i64(128)):
-        h[out + e] = 0
-        h[out + 512 + e] = 0
+        h[out + e] = start
+
+
+def request(w: vec[u8], p: i64) -> None:
+    """Asks for two lines from byte p on, which will be read later: few at a time do not wait for one another."""
+    prefetch_item(w, p)
+    prefetch_item(w, p + 64)
+
+
+def take(w: vec[u8], p: i64, shift: u8, mask: u8, t: vec[u8], ts: i64) -> None:
+    """t[ts + e] = some bits of the bytes from w[p] on."""
+    for e in range(i64(256)):
+        t[ts + e] = (w[p + e] >> shift) & mask
+
+
+def take_joined(
+    w: vec[u8], p: i64, shift: u8, mask: u8, single: i64, at: u8, place: u8, t: vec[u8], ts: i64
+) -> None:  # fmt: skip
+    """The same, and bit `at` of the bytes from w[single] on becomes bit `place`."""
+    for e in range(i64(256)):
+        t[ts + e] = ((w[p + e] >> shift) & mask) | (((w[single + e] >> at) & 1) << place)
+
+
+def meet(t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64) -> None:
+    """h[out + e] += the two bytes of row e, t[ts + 2 e :], times the two activations repeated from hu[y] on."""
+    for r in range(i64(32)):
+        a: i32 = (i32(hu[y + r * 2]) ^ 128) - 128
+        b: i32 = (i32(hu[y + r * 2 + 1]) ^ 128) - 128
+        first: i32 = i32(t[ts + r * 2]) * a + i32(t[ts + r * 2 + 1]) * b
+        second: i32 = i32(t[ts + 64 + r * 2]) * a + i32(t[ts + 64 + r * 2 + 1]) * b
+        third: i32 = i32(t[ts + 128 + r * 2]) * a + i32(t[ts + 128 + r * 2 + 1]) * b
+        fourth: i32 = i32(t[ts + 192 + r * 2]) * a + i32(t[ts + 192 + r * 2 + 1]) * b
+        h[out + r] = wrapped(i32(h[out + r]) + i32(limited(first)))
+        h[out + 32 + r] = wrapped(i32(h[out + 32 + r]) + i32(limited(second)))
+        h[out + 64 + r] = wrapped(i32(h[out + 64 + r]) + i32(limited(third)))
+        h[out + 96 + r] = wrapped(i32(h[out + 96 + r]) + i32(limited(fourth)))
+
+
+def dot_nibbles(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    start: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 4: one sum over all positions."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, start)
+    for j in range(i64(8)):
+        a: i64 = p + j * lanes * 2
+        request(w, asked + j * 128)
+        take(w, a, 0, 15, t, ts + 256)
+        meet(t, ts + 256, hu, y + j * 64, h, out)
+        take(w, a, 4, 15, t, ts)
+        meet(t, ts, hu, y + 512 + j * 64, h, out)
+
+
+def dot_bytes(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    start: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 8: a sum of low nibbles over all positions, and one of high nibbles."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, start)
+    begin(h, out + 128, start)
+    for j in range(i64(16)):
+        a: i64 = p + j * lanes * 2
+        request(w, asked + j * 256)
+        request(w, asked + j * 256 + 128)
+        take(w, a, 0, 15, t, ts + 256)
+        meet(t, ts + 256, hu, y + j * 64, h, out)
+        take(w, a, 4, 15, t, ts)
+        meet(t, ts, hu, y + j * 64, h, out + 128)
+
+
+def dot_twos(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    first: i16, second: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 2: a sum over each half of the positions."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, first)
+    begin(h, out + 512, second)
     for j in range(i64(4)):
-        v: i64 = p + j * lanes * 2
-        y: i64 = q + j * 64
-        for r in range(i64(32)):
-            a: i32 = (i32(hu[y + r * 2]) ^ 128) - 128
-            b: i32 = (i32(hu[y + r * 2 + 1]) ^ 128) - 128
-            c: i32 = (i32(hu[y + 1024 + r * 2]) ^ 128) - 128
-            d: i32 = (i32(hu[y + 1024 + r * 2 + 1]) ^ 128) - 128
-            w0: i32 = i32(w[v + r * 2])
-            v0: i32 = i32(w[v + r * 2 + 1])
-            w1: i32 = i32(w[v + 64 + r * 2])
-            v1: i32 = i32(w[v + 64 + r * 2 + 1])
-            w2: i32 = i32(w[v + 128 + r * 2])
-            v2: i32 = i32(w[v + 128 + r * 2 + 1])
-            w3: i32 = i32(w[v + 192 + r * 2])
-            v3: i32 = i32(w[v + 192 + r * 2 + 1])
-            h[out + r] += limited(w0 * a + v0 * b)
-            h[out + 512 + r] += limited(w0 * c + v0 * d)
-            h[out + 32 + r] += limited(w1 * a + v1 * b)
-            h[out + 544 + r] += limited(w1 * c + v1 * d)
-            h[out + 64 + r] += limited(w2 * a + v2 * b)
-            h[out + 576 + r] += limited(w2 * c + v2 * d)
-            h[out + 96 + r] += limited(w3 * a + v3 * b)
-            h[out + 608 + r] += limited(w3 * c + v3 * d)
+        a: i64 = p + j * lanes * 2
+        request(w, asked + j * 128)
+        take(w, a, 0, 3, t, ts + 256)
+        meet(t, ts + 256, hu, y + j * 64, h, out)
+        take(w, a, 2, 3, t, ts)
+        meet(t, ts, hu, y + 256 + j * 64, h, out)
+        take(w, a, 4, 3, t, ts)
+        meet(t, ts, hu, y + 512 + j * 64, h, out + 512)
+        take(w, a, 6, 3, t, ts)
+        meet(t, ts, hu, y + 768 + j * 64, h, out + 512)
+
+
+def dot_threes(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    first: i16, second: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 3: a sum over each half."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, first)
+    begin(h, out + 512, second)
+    for j in range(i64(2)):
+        a: i64 = p + j * lanes * 6
+        b: i64 = a + lanes * 2
+        s: i64 = a + lanes * 4
+        request(w, asked + j * 384)
+        take_joined(w, a, 0, 3, s, 0, 2, t, ts)
+        meet(t, ts, hu, y + j * 64, h, out)
+        request(w, asked + j * 384 + 128)
+        take_joined(w, b, 0, 3, s, 1, 2, t, ts)
+        meet(t, ts, hu, y + 128 + j * 64, h, out)
+        request(w, asked + j * 384 + 256)
+        take_joined(w, a, 2, 3, s, 2, 2, t, ts)
+        meet(t, ts, hu, y + 256 + j * 64, h, out)
+        take_joined(w, b, 2, 3, s, 3, 2, t, ts)
+        meet(t, ts, hu, y + 384 + j * 64, h, out)
+        take_joined(w, a, 4, 3, s, 4, 2, t, ts)
+        meet(t, ts, hu, y + 512 + j * 64, h, out + 512)
+        take_joined(w, b, 4, 3, s, 5, 2, t, ts)
+        meet(t, ts, hu, y + 640 + j * 64, h, out + 512)
+        take_joined(w, a, 6, 3, s, 6, 2, t, ts)
+        meet(t, ts, hu, y + 768 + j * 64, h, out + 512)
+        take_joined(w, b, 6, 3, s, 7, 2, t, ts)
+        meet(t, ts, hu, y + 896 + j * 64, h, out + 512)
+
+
+def dot_fives(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    first: i16, second: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 5: a sum over each half."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, first)
+    begin(h, out + 512, second)
+    for j in range(i64(2)):
+        a: i64 = p + j * lanes * 10
+        b: i64 = a + lanes * 2
+        c: i64 = a + lanes * 4
+        d: i64 = a + lanes * 6
+        s: i64 = a + lanes * 8
+        request(w, asked + j * 640)
+        take_joined(w, a, 0, 15, s, 0, 4, t, ts)
+        meet(t, ts, hu, y + j * 64, h, out)
+        request(w, asked + j * 640 + 128)
+        take_joined(w, b, 0, 15, s, 1, 4, t, ts)
+        meet(t, ts, hu, y + 128 + j * 64, h, out)
+        request(w, asked + j * 640 + 256)
+        take_joined(w, c, 0, 15, s, 2, 4, t, ts)
+        meet(t, ts, hu, y + 256 + j * 64, h, out)
+        request(w, asked + j * 640 + 384)
+        take_joined(w, d, 0, 15, s, 3, 4, t, ts)
+        meet(t, ts, hu, y + 384 + j * 64, h, out)
+        request(w, asked + j * 640 + 512)
+        take_joined(w, a, 4, 15, s, 4, 4, t, ts)
+        meet(t, ts, hu, y + 512 + j * 64, h, out + 512)
+        take_joined(w, b, 4, 15, s, 5, 4, t, ts)
+        meet(t, ts, hu, y + 640 + j * 64, h, out + 512)
+        take_joined(w, c, 4, 15, s, 6, 4, t, ts)
+        meet(t, ts, hu, y + 768 + j * 64, h, out + 512)
+        take_joined(w, d, 4, 15, s, 7, 4, t, ts)
+        meet(t, ts, hu, y + 896 + j * 64, h, out + 512)
+
+
+def dot_sixes(
+    w: vec[u8], p: i64, lanes: i64, t: vec[u8], ts: i64, hu: vec[u8], y: i64, h: vec[i16], out: i64,
+    start: i16, asked: i64
+) -> None:  # fmt: skip
+    """Width 6: over each half, a sum of low nibbles and one of what is left."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+    begin(h, out, start)
+    begin(h, out + 128, start)
+    begin(h, out + 512, start)
+    begin(h, out + 640, start)
+    for j in range(i64(4)):
+        a: i64 = p + j * lanes * 6
+        b: i64 = a + lanes * 2
+        s: i64 = a + lanes * 4
+        request(w, asked + j * 384)
+        take(w, a, 0, 15, t, ts + 256)
+        meet(t, ts + 256, hu, y + j * 64, h, out)
+        request(w, asked + j * 384 + 128)
+        take(w, s, 0, 3, t, ts + 512)
+        meet(t, ts + 512, hu, y + j * 64, h, out + 128)
+        request(w, asked + j * 384 + 256)
+        take(w, b, 0, 15, t, ts + 768)
+        meet(t, ts + 768, hu, y + 256 + j * 64, h, out)
+        take(w, s, 2, 3, t, ts)
+        meet(t, ts, hu, y + 256 + j * 64, h, out + 128)
+        take(w, a, 4, 15, t, ts + 1024)
+        meet(t, ts + 1024, hu, y + 512 + j * 64, h, out + 512)
+        take(w, s, 4, 3, t, ts)
+        meet(t, ts, hu, y + 512 + j * 64, h, out + 640)
+        take(w, b, 4, 15, t, ts + 1280)
+        meet(t, ts + 1280, hu, y + 768 + j * 64, h, out + 512)
+        take(w, s, 6, 3, t, ts)
+        meet(t, ts, hu, y + 768 + j * 64, h, out + 640)

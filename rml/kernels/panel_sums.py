@@ -1,8 +1,9 @@
 """From the sums that panel_dot.py forms in 16 bits to the totals of a product: the numbers of panels, lane by lane.
 
-h[sums + e] is the sum over the first 16 positions of a part, h[sums + 512 + e] that over the last 16; of pieces, where
-there are four, the others follow PANEL entries after one another. Factors are read as the f32 whose bits are at entry
-d + e of kb, and `lanes` later those of minima; `scale` is the activations', times what the factors lack.
+h[sums + e] is the sum over all positions of a part (widths 4 and 8) or over the first 16, h[sums + 512 + e] that over
+the last 16; of integers wider than 5 bits h[sums + PANEL + e] is the sum of what is left of them. Factors are read as
+the f32 whose bits are at entry d + e of kb, and `lanes` later those of minima; `scale` is the activations', times what
+the factors lack.
 """
 
 from __future__ import annotations
@@ -14,45 +15,81 @@ from mypy_extensions import i16, i32, i64
 from rml.kernels.pack import PANEL
 
 
-def add_short(
+def add_nibbles(
     h: vec[i16], sums: i64, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """total += sum * d * scale."""
+    """total += sum * d * scale: Q4_0."""
+    for e in range(lanes):
+        f[total + e] += float(i32(h[sums + e])) * read_f32_le(kb, (d + e) * 4) * scale
+
+
+def add_fives(
+    h: vec[i16], sums: i64, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
+) -> None:  # fmt: skip
+    """The same of both halves: Q5_0."""
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e])
         f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
 
 
-def add_short_with_minimum(
+def add_bytes(
+    h: vec[i16], sums: i64, back: i32, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
+) -> None:  # fmt: skip
+    """The same of low nibbles and of high ones, which count 16 times, + back: Q8_0."""
+    for e in range(lanes):
+        sum_of: i32 = i32(h[sums + e]) + i32(h[sums + PANEL + e]) * 16 + back
+        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
+
+
+def add_nibbles_with_minimum(
     h: vec[i16], sums: i64, back: i32, x: float, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
 ) -> None:
-    """total += ((sum + back) * d + x * m) * scale; x is the sum of the activations."""
+    """total += ((sum + back) * d + x * m) * scale; x is the sum of the activations: Q4_1."""
+    for e in range(lanes):
+        sum_of: i32 = i32(h[sums + e]) + back
+        least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
+        f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
+
+
+def add_fives_with_minimum(
+    h: vec[i16], sums: i64, back: i32, x: float, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
+) -> None:
+    """The same of both halves: Q5_1."""
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e]) + back
         least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
         f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
 
 
-def join_bytes(h: vec[i16], sums: i64, k: vec[i32], out: i64, lanes: i64) -> None:
-    """k[out + e] = the sum over a part of Q8_0: the pieces of low nibbles, and of the rest, which count 16 times."""
+def add_short(
+    width: i64, minimum: i64, middle: i32, h: vec[i16], sums: i64, x: i32, kb: bytes, d: i64, scale: float,
+    f: vec[float], total: i64, lanes: i64
+) -> None:  # fmt: skip
+    """The sums of a block of 32 positions into the totals: Q4_0, Q4_1, Q5_0, Q5_1."""
+    if width == 4 and minimum == 0:
+        add_nibbles(h, sums, kb, d, scale, f, total, lanes)
+    elif width == 4:
+        add_nibbles_with_minimum(h, sums, middle * x, float(x), kb, d, scale, f, total, lanes)
+    elif minimum == 0:
+        add_fives(h, sums, kb, d, scale, f, total, lanes)
+    else:
+        add_fives_with_minimum(h, sums, middle * x, float(x), kb, d, scale, f, total, lanes)
+
+
+def scale_nibbles(h: vec[i16], sums: i64, back: i32, k: vec[i32], scales: i64, block: i64, lanes: i64) -> None:
+    """block += (sum + back) * scale: Q4_K."""
     for e in range(lanes):
-        low: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
-        top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e]) + i32(h[sums + 768 + e])
-        k[out + e] = low + (top + i32(h[sums + 896 + e])) * 16
+        k[block + e] += (i32(h[sums + e]) + back) * k[scales + e]
 
 
-def add_scaled(
-    k: vec[i32], sums: i64, offset: i32, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64
-) -> None:
-    """total += (sum - offset) * d * scale: Q8_0."""
-    for e in range(lanes):
-        f[total + e] += float(k[sums + e] - offset) * read_f32_le(kb, (d + e) * 4) * scale
-
-
-def scale_whole(h: vec[i16], sums: i64, back: i32, k: vec[i32], scales: i64, x: i32, block: i64, lanes: i64) -> None:
-    """block += (sum + back) * scale, and PANEL later += x * minimum: Q4_K and Q5_K. x is the sum of the activations."""
+def scale_fives(h: vec[i16], sums: i64, back: i32, k: vec[i32], scales: i64, block: i64, lanes: i64) -> None:
+    """The same of both halves, which have one scale: Q5_K."""
     for e in range(lanes):
         k[block + e] += (i32(h[sums + e]) + i32(h[sums + 512 + e]) + back) * k[scales + e]
+
+
+def scale_minimum(k: vec[i32], x: i32, scales: i64, block: i64, lanes: i64) -> None:
+    """block, PANEL later, += the minimum times the sum of the activations: Q4_K, Q5_K."""
     for e in range(lanes):
         k[block + PANEL + e] += x * k[scales + lanes * 2 + e]
 
@@ -66,14 +103,14 @@ def scale_halves(
         k[block + e] += half + (i32(h[sums + 512 + e]) + second) * k[scales + lanes + e]
 
 
-def scale_pieces(
+def scale_sixes(
     h: vec[i16], sums: i64, first: i32, second: i32, k: vec[i32], scales: i64, block: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """scale_halves of sums of four pieces: Q6_K."""
+    """scale_halves of low nibbles and of what is left, which counts 16 times: Q6_K."""
     for e in range(lanes):
-        low: i32 = i32(h[sums + e]) + i32(h[sums + 128 + e]) + i32(h[sums + 256 + e]) + i32(h[sums + 384 + e])
-        top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 640 + e]) + i32(h[sums + 768 + e]) + i32(h[sums + 896 + e])
-        k[block + e] += (low + first) * k[scales + e] + (top + second) * k[scales + lanes + e]
+        low: i32 = i32(h[sums + e]) + i32(h[sums + PANEL + e]) * 16 + first
+        top: i32 = i32(h[sums + 512 + e]) + i32(h[sums + 512 + PANEL + e]) * 16 + second
+        k[block + e] += low * k[scales + e] + top * k[scales + lanes + e]
 
 
 def scale_minima(k: vec[i32], first: i32, second: i32, scales: i64, block: i64, lanes: i64) -> None:
@@ -89,11 +126,15 @@ def add_part(
 
     `back` is what the sums lack for each of the activations, middle - offset.
     """
-    if width == 4 or width == 5:
-        whole: i32 = k[x] + k[x + 1]
-        scale_whole(h, sums, back * whole, k, scales, whole, block, lanes)
+    whole: i32 = k[x] + k[x + 1]
+    if width == 4:
+        scale_nibbles(h, sums, back * whole, k, scales, block, lanes)
+        scale_minimum(k, whole, scales, block, lanes)
+    elif width == 5:
+        scale_fives(h, sums, back * whole, k, scales, block, lanes)
+        scale_minimum(k, whole, scales, block, lanes)
     elif width == 6:
-        scale_pieces(h, sums, back * k[x], back * k[x + 1], k, scales, block, lanes)
+        scale_sixes(h, sums, back * k[x], back * k[x + 1], k, scales, block, lanes)
     else:
         scale_halves(h, sums, back * k[x], back * k[x + 1], k, scales, block, lanes)
         if width == 2:

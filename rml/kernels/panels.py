@@ -32,29 +32,29 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.half import TWO_112
-from rml.kernels.kinds import group_of, has_minimum, offset_of, panel_units, part_units, width_of
+from rml.kernels.kinds import group_of, has_minimum, offset_of, panel_units, width_of
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
 from rml.kernels.panel_blocks import factors, part_scales, planes
 from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat
 from rml.kernels.panel_dot import (
     dot_bytes,
+    dot_fives,
     dot_four,
-    dot_planes,
+    dot_nibbles,
+    dot_sixes,
+    dot_threes,
+    dot_twos,
     middle_of,
     pairs_of,
-    pieces_of,
     spread,
-    spread_nibbles,
 )
 from rml.kernels.panel_sums import (
     add_block,
     add_block_with_minimum,
+    add_bytes,
     add_part,
-    add_scaled,
     add_short,
-    add_short_with_minimum,
-    join_bytes,
     scale_minima,
 )
 from rml.kernels.panel_sums_four import (
@@ -70,7 +70,8 @@ TOKENS: Final = 64  # taken at once: their totals stay in the second cache
 SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
 SUMS: Final = 6144  # SPREAD + 4 * 512
 PAIRS: Final = 8192  # SUMS + 4 * 512
-H_SCRATCH: Final = 12288  # PAIRS + PANEL * 32
+UNPACKED: Final = 12288  # PAIRS + PANEL * 32
+H_SCRATCH: Final = 13056  # UNPACKED + PANEL * 6
 BITS: Final = 512  # in k: PANEL * 4
 FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
 BLOCK: Final = 2048  # FOLDED + PANEL * 8
@@ -89,6 +90,34 @@ def lacking(wide: i64) -> float:
 def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
     """What a sum of (q - middle) x begins at; the sum of the x is k[sums], both = 1: + k[sums + 1]."""
     return i16(-middle * (k[sums] + both * k[sums + 1]))
+
+
+def dot_one(
+    width: i64, w: vec[u8], p: i64, lanes: i64, hu: vec[u8], k: vec[i32], sums: i64, h: vec[i16], hs: i64, asked: i64
+) -> None:  # fmt: skip
+    """The sums, at SUMS, of a part whose units begin at byte p, for a token whose activations are spread.
+
+    Asks for half as many bytes as the part has, of width 8 for as many, from byte `asked` on.
+    """
+    middle: i32 = i32(middle_of(width))
+    t: i64 = (hs + UNPACKED) * 2
+    y: i64 = (hs + SPREAD) * 2
+    out: i64 = hs + SUMS
+    first: i16 = start_of(middle, k, sums, 0)
+    second: i16 = start_of(middle, k, sums + 1, 0)
+    whole: i16 = start_of(middle, k, sums, 1)
+    if width == 4:
+        dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, whole, asked)
+    elif width == 5:
+        dot_fives(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
+    elif width == 6:
+        dot_sixes(w, p, lanes, hu, t, hu, y, h, out, 0, asked)
+    elif width == 8:
+        dot_bytes(w, p, lanes, hu, t, hu, y, h, out, whole, asked)
+    elif width == 3:
+        dot_threes(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
+    else:
+        dot_twos(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
 
 
 def spread_four(h: vec[i16], x: i64, x_step: i64, hs: i64) -> None:
@@ -127,7 +156,7 @@ def pairs_of_four(
 
 
 def short_panels(
-    count: i64, kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    count: i64, kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
@@ -140,17 +169,18 @@ def short_panels(
     middle: i32 = i32(middle_of(width))
     factor: float = lacking(wide)
     header: i64 = (1 + minimum) * lanes
-    share: i64 = panel_units(kind) * lanes >> 1
-    size: i64 = share * 4
+    share: i64 = width * lanes
+    size: i64 = header * 2 + share * 4
+    fours: i64 = n & -4
     for b in range(blocks):
         for c in range(count):
             at: i64 = p + (c * blocks + b) * size
-            ask(wb, at + AHEAD, share)
+            ask(wb, at + AHEAD, header * 2 + share)
             factors(wide, wb, at, header, k, ks + BITS + c * PANEL * 2)
-            ask(wb, at + AHEAD + share, share)
-            planes(width, wb, at + header * 2, lanes, h, hs + c * PANEL * 16)
-            ask(wb, at + AHEAD + share * 2, share)
-        fours: i64 = n & -4
+            at += header * 2
+            if fours != 0:
+                planes(width, wb, at, lanes, h, hs + c * PANEL * 16)
+                ask(wb, at + AHEAD + share, share * 3)
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
             spread_four(h, x + g * 16, 16, hs)
@@ -162,24 +192,15 @@ def short_panels(
                 )  # fmt: skip
         for t in range(fours, n):
             g = b * xrows + t
-            first: i32 = k[sums + g * 2]
-            second: i32 = k[sums + g * 2 + 1]
+            spread(h, x + g * 16, hs + SPREAD)
             for c in range(count):
-                dot_planes(
-                    h, hu, hs + c * PANEL * 16, lanes, x + g * 16, 1, i16(-middle * first), i16(-middle * second),
-                    hs + SPREAD, hs + SUMS,
+                at = p + (c * blocks + b) * size + header * 2
+                dot_one(width, w, at, lanes, hu, k, sums + g * 2, h, hs, at + AHEAD + share)
+                ask(wb, at + AHEAD + share * 3, share)
+                add_short(
+                    width, minimum, middle, h, hs + SUMS, k[sums + g * 2] + k[sums + g * 2 + 1], kb,
+                    ks + BITS + c * PANEL * 2, f[scale + g] * factor, f, fs + (c * TOKENS + t) * PANEL, lanes,
                 )  # fmt: skip
-                d: i64 = ks + BITS + c * PANEL * 2
-                to: i64 = fs + (c * TOKENS + t) * PANEL
-                if minimum == 0:
-                    add_short(h, hs + SUMS, kb, d, f[scale + g] * factor, f, to, lanes)
-                else:
-                    x_sum: i32 = first + second
-                    add_short_with_minimum(
-                        h, hs + SUMS, middle * x_sum, float(x_sum), kb, d, f[scale + g] * factor, f, to, lanes
-                    )  # fmt: skip
-        for c in range(count):
-            ask(wb, p + (c * blocks + b) * size + AHEAD + share * 3, share)
 
 
 def byte_panel(
@@ -190,12 +211,12 @@ def byte_panel(
     """short_panels for Q8_0, one panel."""
     factor: float = lacking(wide)
     for b in range(blocks):
-        ask(wb, p + AHEAD, lanes * 8)
+        ask(wb, p + AHEAD, lanes * 2)
         factors(wide, wb, p, lanes, k, ks + BITS)
         p += lanes * 2
         fours: i64 = n & -4
         if fours != 0:
-            ask(wb, p + AHEAD + lanes * 6, lanes * 26)
+            ask(wb, p + AHEAD, lanes * 32)
             pairs(w, p, lanes * 32, 128, h, hs)
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
@@ -203,16 +224,10 @@ def byte_panel(
             add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, factor, fs + i * 4 * PANEL, lanes)
         for t in range(fours, n):
             g = b * xrows + t
-            spread_nibbles(h, x + g * 16, hs + SPREAD, hs + SUMS)
-            for piece in range(i64(4)):
-                at: i64 = p + piece * lanes * 8
-                ask(wb, p + AHEAD + (6 + piece * 5) * lanes, lanes * 5)
-                dot_bytes(w, at, lanes, hu, (hs + SPREAD) * 2 + piece * 256, h, hs + SUMS + piece * 128)
-            ask(wb, p + AHEAD + lanes * 26, lanes * 6)
-            join_bytes(h, hs + SUMS, k, ks + FOLDED, lanes)
-            to: i64 = fs + t * PANEL
-            offset: i32 = 128 * (k[sums + g * 2] + k[sums + g * 2 + 1])
-            add_scaled(k, ks + FOLDED, offset, kb, ks + BITS, f[scale + g] * factor, f, to, lanes)
+            spread(h, x + g * 16, hs + SPREAD)
+            dot_one(8, w, p, lanes, hu, k, sums + g * 2, h, hs, p + AHEAD)
+            back: i32 = 8 * (k[sums + g * 2] + k[sums + g * 2 + 1])
+            add_bytes(h, hs + SUMS, back, kb, ks + BITS, f[scale + g] * factor, f, fs + t * PANEL, lanes)
         p += lanes * 32
 
 
@@ -238,7 +253,7 @@ def four_parts(
 
 
 def k_panel(
-    kind: i64, wide: i64, wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+    kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64
 ) -> None:  # fmt: skip
@@ -248,20 +263,21 @@ def k_panel(
     middle: i32 = i32(middle_of(width))
     back: i32 = middle - i32(offset_of(kind))
     factor: float = lacking(wide)
-    pieces: i64 = pieces_of(width)
+    fours: i64 = n & -4
     header: i64 = (1 + minimum) * lanes
-    share: i64 = part_units(kind) * lanes
+    share: i64 = width * lanes
     for e in range(n * PANEL * 2):
         k[ks + BLOCK + e] = 0
     for b in range(blocks):
         factors(wide, wb, p, header, k, ks + BITS)
         p += header * 2
         for part in range(i64(8)):
-            ask(wb, p + AHEAD, share)
+            ask(wb, p + AHEAD, lanes * 2 + share)
             part_scales(kind, wb, p, lanes, k, ks)
-            planes(width, wb, p + lanes * 2, lanes, h, hs)
-            ask(wb, p + AHEAD + share, share)
-            fours: i64 = n & -4
+            p += lanes * 2
+            if fours != 0:
+                planes(width, wb, p, lanes, h, hs)
+                ask(wb, p + AHEAD + share, share * 3)
             if width == 6 and fours != 0:
                 pairs(hu, hs * 2, lanes * 32, i16(-back), h, hs + PAIRS)
             for i in range(fours >> 2):
@@ -273,12 +289,11 @@ def k_panel(
             for t in range(fours, n):
                 g = (b * xrows + t) * 8 + part
                 s: i64 = sums + g * 2
-                dot_planes(
-                    h, hu, hs, lanes, x + g * 16, pieces, i16(-middle * k[s]), i16(-middle * k[s + 1]), hs + SPREAD,
-                    hs + SUMS,
-                )  # fmt: skip
+                spread(h, x + g * 16, hs + SPREAD)
+                dot_one(width, w, p, lanes, hu, k, s, h, hs, p + AHEAD + share)
+                ask(wb, p + AHEAD + share * 3, share)
                 add_part(width, back, h, hs + SUMS, k, s, ks, ks + BLOCK + t * PANEL * 2, lanes)
-            p += share * 2
+            p += share * 4
         for t in range(n):
             block: i64 = ks + BLOCK + t * PANEL * 2
             by: float = f[scale + b * xrows + t] * factor
@@ -313,11 +328,11 @@ def multiply_some(
         if count == 2:
             fill(f, fs + TOKENS * PANEL, n * PANEL, 0.0)
         short_panels(
-            count, kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+            count, kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
     else:
         k_panel(
-            kind, wide, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+            kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
         )  # fmt: skip
 
 

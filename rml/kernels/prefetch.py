@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from librt.vecs import vec
+from mypy_extensions import i64, u8
 
 AHEAD: Final = 12288  # bytes: how far ahead of a row of weights; at the read bandwidth, 0.3 microseconds
 
@@ -12,6 +13,10 @@ AHEAD: Final = 12288  # bytes: how far ahead of a row of weights; at the read ba
 def prefetch(memory: bytes, at: i64) -> None:
     """Asks for the cache line of byte `at`, which may lie past the end: the release step of setup.py makes it one
     instruction. No other effect."""
+
+
+def prefetch_item(memory: vec[u8], at: i64) -> None:
+    """The same for the item `at` of a vec."""
 
 
 def ask(memory: bytes, p: i64, size: i64) -> None:
