@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rml import native
 from rml.arenas import Ints, Region
 from rml.build_info import BUILD
+from rml.caches import bytes_ahead, nearest_cache
 from rml.errors import EngineError
 from rml.kernels import opcodes as op
 from rml.kv_cache import PAGE_SIZE, KvCache
@@ -65,6 +66,7 @@ class Engine:
         for word, base, stride in zip((op.SCRATCH, op.HSCRATCH, op.KSCRATCH), bases, strides, strict=True):
             control[word], control[word + 1] = base, stride
         control[op.SHARE] = steps.share
+        control[op.AHEAD] = bytes_ahead(nearest_cache())
         self.cache: KvCache | None = None
         self._new_generation()
 

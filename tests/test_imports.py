@@ -16,7 +16,7 @@ ORDER = [
     ["errors"],
     ["formats", "build_info"],
     ["kernels"],
-    ["native", "arenas", "mapped_file", "json_file", "pre_tokenizers"],
+    ["native", "arenas", "caches", "mapped_file", "json_file", "pre_tokenizers"],
     ["token_codecs"],
     ["config", "config_keys", "hf_keys", "rope_config"],
     ["config_hf", "config_gguf", "gguf_file", "safetensors_file", "tensor_names"],

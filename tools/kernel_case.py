@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rml import native
+from rml.caches import bytes_ahead, nearest_cache
 from rml.formats import BY_NAME
 from rml.kernels.pack import PACK_SCRATCH, PANEL
 
@@ -16,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 HALF = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float64)
+AHEAD = bytes_ahead(nearest_cache())
 QUANTISED = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 SCALES_AT = {
     "Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q4_1": (0, 2), "Q5_1": (0, 2),
@@ -126,7 +128,7 @@ class Case:
             self.kind, self.int8_mode if int8 else 0, w, w, 0, self.rows, first, last, self.cols, n,
             self.h, self.h.view(np.uint8), self.hx + token * self.group // 2, self.tokens, self.k, self.k,
             self.sums + token * self.group // 16, self.f, self.x + token * self.cols,
-            self.scale + token, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs,
+            self.scale + token, self.y + token * self.ystride, self.ystride, accumulate, hs, ks, fs, AHEAD,
         )  # fmt: skip
 
     def one(self, token: int = 0, first: int = 0, last: int | None = None, accumulate: bool = False) -> Floats:

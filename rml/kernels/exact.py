@@ -16,7 +16,7 @@ from rml.kernels.dense_twelve import twelve_dots
 from rml.kernels.kinds import row_bytes
 from rml.kernels.lanes import add_up
 from rml.kernels.norms import fill
-from rml.kernels.prefetch import AHEAD, ask
+from rml.kernels.prefetch import ask
 from rml.kernels.widen import widen
 
 BLOCK: Final = 65536  # float64 of widened rows: half of a second cache of 1 MB
@@ -110,7 +110,7 @@ def multiply_block(
 
 def exact_rows(
     kind: i64, w: vec[u8], wb: bytes, start: i64, first: i64, last: i64, cols: i64, n: i64, h: vec[i16], k: vec[i32],
-    kb: bytes, f: vec[float], x: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
+    kb: bytes, f: vec[float], x: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r, first..last-1, times f[x + t * cols :][:cols], for n tokens t.
 
@@ -126,7 +126,7 @@ def exact_rows(
         if rows > last - r:
             rows = last - r
         for i in range(rows):
-            ask(wb, start + (r + i) * size + AHEAD, size)
+            ask(wb, start + (r + i) * size + ahead, size)
             widen(kind, w, wb, start + (r + i) * size, cols, h, hs, k, kb, ks, f, block + i * cols)
         multiply_block(f, block, rows, cols, n, x, y + r, ystride, accumulate, lanes)
         r += rows

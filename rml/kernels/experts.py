@@ -17,7 +17,7 @@ from rml.kernels import matmul
 from rml.kernels.attend_state import clip
 from rml.kernels.kinds import group_of
 from rml.kernels.norms import move
-from rml.kernels.opcodes import HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
+from rml.kernels.opcodes import AHEAD, HSCRATCH, HSCRATCH_STRIDE, KSCRATCH, KSCRATCH_STRIDE, SCRATCH, SCRATCH_STRIDE
 from rml.kernels.quantize import PART
 
 ROWS: Final = 128  # rows of an expert, a panel, for all its tokens before the next: they stay cached
@@ -111,7 +111,7 @@ def rows_of_expert(
             item = next_item(ids, chosen, item + 1, items, expert)
         matmul.product(
             kind, int8, w, wb, ids[steps[p + 2] + expert], steps[p + 3], first, last, cols, count, h, hu, hx, TOGETHER,
-            k, kb, sums, f, to, to, out - first, ROWS, 0, hs, ks, fs,
+            k, kb, sums, f, to, to, out - first, ROWS, 0, hs, ks, fs, control[AHEAD],
         )  # fmt: skip
         for i in range(count):
             put_result(steps, p, i64(k[taken + i]), down, slots, f, out + i * ROWS, first, last)
@@ -150,7 +150,7 @@ def lone_rows(
     matmul.product(
         kind, int8, w, wb, ids[steps[p + 2] + ids[steps[p + 12] + item]], steps[p + 3], first, last, cols, 1,
         h, hu, steps[p + 7] + row * group // 2, rows, k, kb, steps[p + 9] + row * group // PART,
-        f, steps[p + 6] + row * cols, steps[p + 8] + row, out - first, 0, 0, hs, ks, fs,
+        f, steps[p + 6] + row * cols, steps[p + 8] + row, out - first, 0, 0, hs, ks, fs, control[AHEAD],
     )  # fmt: skip
     put_result(steps, p, item, down, slots, f, out, first, last)
 

@@ -8,6 +8,7 @@ A matrix is `rows` rows of `cols` weights from byte `start` of the weights, row 
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
     f       float64: everything else; where blocks are widened f[bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
+    ahead   bytes by which weights are asked for before they are read
 
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
 The bits of a product do not depend on the path: one token or many, any row range, any build.
@@ -54,7 +55,7 @@ def scratch_f(cols: i64, int8: i64) -> i64:
 def product(
     kind: i64, int8: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, cols: i64, n: i64,
     h: vec[i16], hu: vec[u8], hx: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], x: i64,
-    scale: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
+    scale: i64, y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t, for n tokens.
 
@@ -66,9 +67,11 @@ def product(
     if int8 != 0:
         multiply_panels(
             kind, int8 - 1, w, wb, start, rows, first, last, cols // group_of(kind), n, h, hu, hx, xrows, k, kb, sums,
-            f, scale, y, ystride, accumulate, hs, ks, fs,
+            f, scale, y, ystride, accumulate, hs, ks, fs, ahead,
         )  # fmt: skip
     elif n == 1 and group_of(kind) == 0:
         matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
     else:
-        exact_rows(kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, y, ystride, accumulate, hs, ks, fs)
+        exact_rows(
+            kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, y, ystride, accumulate, hs, ks, fs, ahead
+        )  # fmt: skip

@@ -17,7 +17,7 @@ positions, each of them in this order
 
 What belongs to two positions is a byte for each. The bytes of Q8_0 are q + 128, unsigned. Units of two sorts stand in
 groups, two of widths 3 and 5, four of width 6, so that what makes integers together lies together: of the units above,
-in their order, every second or fourth belongs to a group.
+in their order, every second or fourth belongs to a group, and its last one stands first.
 
 A factor is written down as a floating-point number of 16 bits with other limits than f16: sign, five bits of exponent
 e, ten of fraction, worth (1 + fraction / 1024) * 2^(e - 25); 0 for e = 0. All f16 numbers below 128 are such numbers,

@@ -71,9 +71,9 @@ def fold_fifths(h: vec[i16], a: i64, lanes: i64, first: i32, panels: vec[i16], o
 
 
 def regroup(width: i64, lanes: i64, panels: vec[i16], out: i64, h: vec[i16], t: i64) -> None:
-    """The units of a part from panels[out] on, group by group: unit groups * i + j becomes the i-th of group j.
+    """The units of a part from panels[out] on, group by group: unit groups * i + j becomes one of group j.
 
-    h[t :] is scratch, as many entries as the part has.
+    Its last unit comes first: a product needs it first. h[t :] is scratch, as many entries as the part has.
     """
     groups: i64 = unit_groups(width)
     if groups == 1:
@@ -83,7 +83,7 @@ def regroup(width: i64, lanes: i64, panels: vec[i16], out: i64, h: vec[i16], t: 
         h[t + e] = panels[out + e]
     for j in range(groups):
         for i in range(size):
-            copy_units(h, t + (groups * i + j) * lanes, lanes, 0, panels, out + (size * j + i) * lanes)
+            copy_units(h, t + (groups * i + j) * lanes, lanes, 0, panels, out + (size * j + (i + 1) % size) * lanes)
 
 
 def put_short_part(kind: i64, h: vec[i16], t: i64, lanes: i64, panels: vec[i16], out: i64, scratch: i64) -> None:

@@ -37,13 +37,13 @@ def bit_pairs(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def three_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of bit pairs with, from the single bits behind them, their third bits: width 3, a group."""
+    """The planes of bit pairs with, from the single bits before them, their third bits: width 3, a group."""
     count: i64 = lanes * 2
-    two: i64 = p + count
-    single: i64 = p + count * 2
+    one: i64 = p + count
+    two: i64 = p + count * 2
     for e in range(lanes):
-        v: i16 = read_i16_le(wb, single + e * 2)
-        a: i16 = read_i16_le(wb, p + e * 2)
+        v: i16 = read_i16_le(wb, p + e * 2)
+        a: i16 = read_i16_le(wb, one + e * 2)
         b: i16 = read_i16_le(wb, two + e * 2)
         h[out + e] = (a & 771) | ((v & 257) << 2)
         h[out + count + e] = (b & 771) | ((v & 514) << 1)
@@ -56,18 +56,18 @@ def three_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of nibbles with, from the single bits behind them, their fifth bits: width 5, a group."""
+    """The planes of nibbles with, from the single bits before them, their fifth bits: width 5, a group."""
     count: i64 = lanes * 2
-    two: i64 = p + count
-    four: i64 = p + count * 2
-    six: i64 = p + count * 3
-    single: i64 = p + count * 4
+    one: i64 = p + count
+    two: i64 = p + count * 2
+    three: i64 = p + count * 3
+    four: i64 = p + count * 4
     for e in range(lanes):
-        v: i16 = read_i16_le(wb, single + e * 2)
-        a: i16 = read_i16_le(wb, p + e * 2)
+        v: i16 = read_i16_le(wb, p + e * 2)
+        a: i16 = read_i16_le(wb, one + e * 2)
         b: i16 = read_i16_le(wb, two + e * 2)
-        c: i16 = read_i16_le(wb, four + e * 2)
-        d: i16 = read_i16_le(wb, six + e * 2)
+        c: i16 = read_i16_le(wb, three + e * 2)
+        d: i16 = read_i16_le(wb, four + e * 2)
         h[out + e] = (a & 3855) | ((v & 257) << 4)
         h[out + count + e] = (b & 3855) | ((v & 514) << 3)
         h[out + count * 2 + e] = (c & 3855) | ((v & 1028) << 2)
@@ -79,14 +79,14 @@ def five_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
 
 
 def six_bits(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
-    """The planes of nibbles with, from the bit pairs behind them, their bits 4 and 5: width 6, a group."""
-    four: i64 = p + lanes * 2
-    upper: i64 = p + lanes * 4
+    """The planes of nibbles with, from the bit pairs before them, their bits 4 and 5: width 6, a group."""
+    one: i64 = p + lanes * 2
+    two: i64 = p + lanes * 4
     count: i64 = lanes * 4
     for e in range(lanes):
-        v: i16 = read_i16_le(wb, upper + e * 2)
-        a: i16 = read_i16_le(wb, p + e * 2)
-        b: i16 = read_i16_le(wb, four + e * 2)
+        v: i16 = read_i16_le(wb, p + e * 2)
+        a: i16 = read_i16_le(wb, one + e * 2)
+        b: i16 = read_i16_le(wb, two + e * 2)
         h[out + e] = (a & 3855) | ((v & 771) << 4)
         h[out + count + e] = (b & 3855) | ((v & 3084) << 2)
         h[out + count * 2 + e] = ((a >> 4) & 3855) | (v & 12336)

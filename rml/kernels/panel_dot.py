@@ -240,9 +240,9 @@ def dot_threes(
     begin(h, out, first)
     begin(h, out + 512, second)
     for j in range(i64(2)):
-        a: i64 = p + j * lanes * 6
-        b: i64 = a + lanes * 2
-        s: i64 = a + lanes * 4
+        s: i64 = p + j * lanes * 6
+        a: i64 = s + lanes * 2
+        b: i64 = s + lanes * 4
         request(w, asked + j * 384)
         take_joined(w, a, 0, 3, s, 0, 2, t, ts)
         meet(t, ts, hu, y + j * 64, h, out)
@@ -275,11 +275,11 @@ def dot_fives(
     begin(h, out, first)
     begin(h, out + 512, second)
     for j in range(i64(2)):
-        a: i64 = p + j * lanes * 10
-        b: i64 = a + lanes * 2
-        c: i64 = a + lanes * 4
-        d: i64 = a + lanes * 6
-        s: i64 = a + lanes * 8
+        s: i64 = p + j * lanes * 10
+        a: i64 = s + lanes * 2
+        b: i64 = s + lanes * 4
+        c: i64 = s + lanes * 6
+        d: i64 = s + lanes * 8
         request(w, asked + j * 640)
         take_joined(w, a, 0, 15, s, 0, 4, t, ts)
         meet(t, ts, hu, y + j * 64, h, out)
@@ -316,9 +316,9 @@ def dot_sixes(
     begin(h, out + 512, start)
     begin(h, out + 640, start)
     for j in range(i64(4)):
-        a: i64 = p + j * lanes * 6
-        b: i64 = a + lanes * 2
-        s: i64 = a + lanes * 4
+        s: i64 = p + j * lanes * 6
+        a: i64 = s + lanes * 2
+        b: i64 = s + lanes * 4
         request(w, asked + j * 384)
         take(w, a, 0, 15, t, ts + 256)
         meet(t, ts + 256, hu, y + j * 64, h, out)

@@ -12,7 +12,8 @@ panel_sums_four.py),
 what stands before a factor being an exact integer: the bits of a product do not depend on how many tokens or rows are
 multiplied at once. Nor on how factors are written down: a power of two that they lack goes with the scale, exactly.
 
-While a part is multiplied, bytes that will be read later are asked for, some of them at a time.
+While a part is multiplied, bytes that lie `ahead` of it are asked for, some of them at a time; 0: those of the part
+itself, for a processor that looks ahead by itself.
 
 Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
     h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0; at SPREAD the
@@ -64,7 +65,7 @@ from rml.kernels.panel_sums_four import (
     scale_halves_four,
     scale_threes_four,
 )
-from rml.kernels.prefetch import AHEAD, ask
+from rml.kernels.prefetch import ask
 
 TOKENS: Final = 64  # taken at once: their totals stay in the second cache
 SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
@@ -158,7 +159,7 @@ def pairs_of_four(
 def short_panels(
     count: i64, kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
-    hs: i64, ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1.
 
@@ -175,12 +176,12 @@ def short_panels(
     for b in range(blocks):
         for c in range(count):
             at: i64 = p + (c * blocks + b) * size
-            ask(wb, at + AHEAD, header * 2 + share)
+            ask(wb, at + ahead, header * 2 + share)
             factors(wide, wb, at, header, k, ks + BITS + c * PANEL * 2)
             at += header * 2
             if fours != 0:
                 planes(width, wb, at, lanes, h, hs + c * PANEL * 16)
-                ask(wb, at + AHEAD + share, share * 3)
+                ask(wb, at + ahead + share, share * 3)
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
             spread_four(h, x + g * 16, 16, hs)
@@ -195,8 +196,8 @@ def short_panels(
             spread(h, x + g * 16, hs + SPREAD)
             for c in range(count):
                 at = p + (c * blocks + b) * size + header * 2
-                dot_one(width, w, at, lanes, hu, k, sums + g * 2, h, hs, at + AHEAD + share)
-                ask(wb, at + AHEAD + share * 3, share)
+                dot_one(width, w, at, lanes, hu, k, sums + g * 2, h, hs, at + ahead + share)
+                ask(wb, at + ahead + share * 3, share)
                 add_short(
                     width, minimum, middle, h, hs + SUMS, k[sums + g * 2] + k[sums + g * 2 + 1], kb,
                     ks + BITS + c * PANEL * 2, f[scale + g] * factor, f, fs + (c * TOKENS + t) * PANEL, lanes,
@@ -206,17 +207,17 @@ def short_panels(
 def byte_panel(
     wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
-    hs: i64, ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """short_panels for Q8_0, one panel."""
     factor: float = lacking(wide)
     for b in range(blocks):
-        ask(wb, p + AHEAD, lanes * 2)
+        ask(wb, p + ahead, lanes * 2)
         factors(wide, wb, p, lanes, k, ks + BITS)
         p += lanes * 2
         fours: i64 = n & -4
         if fours != 0:
-            ask(wb, p + AHEAD, lanes * 32)
+            ask(wb, p + ahead, lanes * 32)
             pairs(w, p, lanes * 32, 128, h, hs)
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
@@ -225,7 +226,7 @@ def byte_panel(
         for t in range(fours, n):
             g = b * xrows + t
             spread(h, x + g * 16, hs + SPREAD)
-            dot_one(8, w, p, lanes, hu, k, sums + g * 2, h, hs, p + AHEAD)
+            dot_one(8, w, p, lanes, hu, k, sums + g * 2, h, hs, p + ahead)
             back: i32 = 8 * (k[sums + g * 2] + k[sums + g * 2 + 1])
             add_bytes(h, hs + SUMS, back, kb, ks + BITS, f[scale + g] * factor, f, fs + t * PANEL, lanes)
         p += lanes * 32
@@ -255,7 +256,7 @@ def four_parts(
 def k_panel(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
-    hs: i64, ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """short_panels for the K types, one panel, part by part."""
     minimum: i64 = has_minimum(kind)
@@ -272,12 +273,12 @@ def k_panel(
         factors(wide, wb, p, header, k, ks + BITS)
         p += header * 2
         for part in range(i64(8)):
-            ask(wb, p + AHEAD, lanes * 2 + share)
+            ask(wb, p + ahead, lanes * 2 + share)
             part_scales(kind, wb, p, lanes, k, ks)
             p += lanes * 2
             if fours != 0:
                 planes(width, wb, p, lanes, h, hs)
-                ask(wb, p + AHEAD + share, share * 3)
+                ask(wb, p + ahead + share, share * 3)
             if width == 6 and fours != 0:
                 pairs(hu, hs * 2, lanes * 32, i16(-back), h, hs + PAIRS)
             for i in range(fours >> 2):
@@ -290,8 +291,8 @@ def k_panel(
                 g = (b * xrows + t) * 8 + part
                 s: i64 = sums + g * 2
                 spread(h, x + g * 16, hs + SPREAD)
-                dot_one(width, w, p, lanes, hu, k, s, h, hs, p + AHEAD + share)
-                ask(wb, p + AHEAD + share * 3, share)
+                dot_one(width, w, p, lanes, hu, k, s, h, hs, p + ahead + share)
+                ask(wb, p + ahead + share * 3, share)
                 add_part(width, back, h, hs + SUMS, k, s, ks, ks + BLOCK + t * PANEL * 2, lanes)
             p += share * 4
         for t in range(n):
@@ -313,7 +314,7 @@ def panels_together(kind: i64, rows: i64, n: i64) -> i64:
 def multiply_some(
     count: i64, kind: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
-    hs: i64, ks: i64, fs: i64
+    hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """f[fs + t * PANEL + e] = row e of the panel at byte p times token t, for up to TOKENS tokens.
 
@@ -322,24 +323,24 @@ def multiply_some(
     fill(f, fs, n * PANEL, 0.0)
     if kind == 8:
         byte_panel(
-            wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+            wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
     elif kind < 8:
         if count == 2:
             fill(f, fs + TOKENS * PANEL, n * PANEL, 0.0)
         short_panels(
-            count, kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+            count, kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
     else:
         k_panel(
-            kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs
+            kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
 
 
 def multiply_panels(
     kind: i64, wide: i64, w: vec[u8], wb: bytes, start: i64, rows: i64, first: i64, last: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
-    y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64
+    y: i64, ystride: i64, accumulate: i64, hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
     """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
     values: i64 = group_of(kind) >> 1  # entries of h that a group takes
@@ -356,7 +357,7 @@ def multiply_panels(
                 tokens = TOKENS
             multiply_some(
                 count, kind, wide, w, wb, start + r * blocks * panel_units(kind) * 2, lanes_of(rows - r), blocks,
-                tokens, h, hu, x + t * values, xrows, k, kb, sums + t * of_sums, f, scale + t, hs, ks, fs,
+                tokens, h, hu, x + t * values, xrows, k, kb, sums + t * of_sums, f, scale + t, hs, ks, fs, ahead,
             )  # fmt: skip
             for c in range(count):
                 at: i64 = r + c * PANEL

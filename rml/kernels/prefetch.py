@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.vecs import vec
 from mypy_extensions import i64, u8
-
-AHEAD: Final = 12288  # bytes: how far ahead of a row of weights; at the read bandwidth, 0.3 microseconds
 
 
 def prefetch(memory: bytes, at: i64) -> None:

@@ -17,6 +17,7 @@ from rml.kernels.attend import attend, attend_finish
 from rml.kernels.cache_rows import store
 from rml.kernels.opcodes import (
     ADD,
+    AHEAD,
     ATTEND,
     BARRIER,
     BIAS,
@@ -171,11 +172,13 @@ def step_of(
         )  # fmt: skip
 
 
-def fetch_next(steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes) -> None:
+def fetch_next(
+    steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes, ahead: i64
+) -> None:
     """Asks for the first weights of the next product, for its rank's share, while the steps before it are done."""
     while step < end:
         if steps[step * WIDTH] == MATMUL:
-            rowwise.fetch_share(steps, step * WIDTH, share, rank, ranks, wb)
+            rowwise.fetch_share(steps, step * WIDTH, share, rank, ranks, wb, ahead)
             return
         step += 1
 
@@ -217,7 +220,7 @@ def run(
                 position += n - 1
                 n = 1
             if op == MATMUL:
-                fetch_next(steps, step + 1, control[LAST], control[SHARE], worker, ranks, wb)
+                fetch_next(steps, step + 1, control[LAST], control[SHARE], worker, ranks, wb, control[AHEAD])
     if workers > 1:
         return barrier(epochs, worker, workers, epoch + 1, TIMEOUT)
     return late

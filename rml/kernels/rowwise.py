@@ -16,6 +16,7 @@ from rml.kernels.exp import exp_into
 from rml.kernels.kinds import group_of, panel_units, row_bytes
 from rml.kernels.norms import add
 from rml.kernels.opcodes import (
+    AHEAD,
     GELU_TANH,
     HSCRATCH,
     HSCRATCH_STRIDE,
@@ -24,7 +25,7 @@ from rml.kernels.opcodes import (
     SCRATCH,
     SCRATCH_STRIDE,
 )
-from rml.kernels.prefetch import AHEAD, ask
+from rml.kernels.prefetch import ask
 
 PIECE: Final = 256  # values of an activation function taken at once
 
@@ -40,14 +41,16 @@ def first_row(rows: i64, share: i64, rank: i64, ranks: i64) -> i64:
     return first
 
 
-def fetch_share(steps: vec[i64], p: i64, share: i64, rank: i64, ranks: i64, wb: bytes) -> None:
-    """Asks for the first rows of this rank's share of the product at steps[p:]; the later ones it asks for itself."""
+def fetch_share(
+    steps: vec[i64], p: i64, share: i64, rank: i64, ranks: i64, wb: bytes, ahead: i64
+) -> None:
+    """Asks for the first bytes of this rank's share of the product at steps[p:]; the later ones it asks for itself."""
     kind: i64 = steps[p + 1]
     cols: i64 = steps[p + 4]
     size: i64 = row_bytes(kind, cols)
     if steps[p + 5] != 0:
         size = cols // group_of(kind) * panel_units(kind) * 2
-    ask(wb, steps[p + 2] + first_row(steps[p + 3], share, rank, ranks) * size, AHEAD)
+    ask(wb, steps[p + 2] + first_row(steps[p + 3], share, rank, ranks) * size, ahead)
 
 
 def product(
@@ -70,7 +73,7 @@ def product(
     ks: i64 = control[KSCRATCH] + rank * control[KSCRATCH_STRIDE]
     matmul.product(
         kind, steps[p + 5], w, wb, start, steps[p + 3], first, last, cols, n, h, hu, hx, n, k, kb, sums, f, x, scales,
-        y, stride, accumulate, hs, ks, fs,
+        y, stride, accumulate, hs, ks, fs, control[AHEAD],
     )  # fmt: skip
 
 
