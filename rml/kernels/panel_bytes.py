@@ -31,11 +31,11 @@ def repeat(hu: vec[u8], x: i64, h: vec[i16], out: i64, scratch: i64) -> None:
             h[out + j * 32 + r * 2 + 1] = second
 
 
-def dot_pairs_four(h: vec[i16], w: i64, lanes: i64, activations: i64, k: vec[i32], out: i64) -> None:
-    """k[out + 128 t + e] = the sum of the products of 16 positions of row e, for four tokens t.
+def dot_pairs_four(count: i64, h: vec[i16], w: i64, lanes: i64, activations: i64, k: vec[i32], out: i64) -> None:
+    """k[out + 128 t + e] = the sum of the products of `count` pairs of positions of row e, for four tokens t.
 
-    Their eight pairs begin at h[w + 2 e], each 2 * lanes entries after the one before. The activations of each token
-    are repeated from h[activations + 512 t] on. 64 rows at a time, so that the sums stay in registers; every weight is
+    The pairs begin at h[w + 2 e], each 2 * lanes entries after the one before. The activations of each token are
+    repeated from h[activations + 512 t] on. 64 rows at a time, so that the sums stay in registers; every weight is
     read once for four products.
     """
     for half in range(i64(2)):
@@ -45,7 +45,7 @@ def dot_pairs_four(h: vec[i16], w: i64, lanes: i64, activations: i64, k: vec[i32
             k[o + 128 + e] = 0
             k[o + 256 + e] = 0
             k[o + 384 + e] = 0
-        for j in range(i64(8)):
+        for j in range(count):
             p: i64 = w + (j * lanes + half * 64) * 2
             y: i64 = activations + j * 32
             for r in range(i64(16)):

@@ -115,10 +115,10 @@ def add_bytes_four(
     s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
-        f[total + e] += float(k[sums + e] + k[sums + 512 + e]) * by * s0
-        f[total + 128 + e] += float(k[sums + 128 + e] + k[sums + 640 + e]) * by * s1
-        f[total + 256 + e] += float(k[sums + 256 + e] + k[sums + 768 + e]) * by * s2
-        f[total + 384 + e] += float(k[sums + 384 + e] + k[sums + 896 + e]) * by * s3
+        f[total + e] += float(k[sums + e]) * by * s0
+        f[total + 128 + e] += float(k[sums + 128 + e]) * by * s1
+        f[total + 256 + e] += float(k[sums + 256 + e]) * by * s2
+        f[total + 384 + e] += float(k[sums + 384 + e]) * by * s3
 
 
 def scale_four(

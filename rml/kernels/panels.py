@@ -16,9 +16,9 @@ While a part is multiplied, bytes that lie `ahead` of it are asked for, some of 
 itself, for a processor that looks ahead by itself.
 
 Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
-    h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0; at SPREAD the
-                        spread activations of up to four tokens, at SUMS their products' sums; at PAIRS the pairs of
-                        Q6_K
+    h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0, of two panels PAIRS
+                        apart; at SPREAD the spread activations of up to four tokens, at SUMS their products' sums; at
+                        PAIRS the pairs of Q6_K; at UNPACKED what dot_one needs
     k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors of up to two
                         panels; at FOLDED the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later
                         its minima's
@@ -146,14 +146,10 @@ def dots_of_four(
         j += pairs
 
 
-def pairs_of_four(
-    w: i64, h: vec[i16], hu: vec[u8], lanes: i64, x: i64, x_step: i64, k: vec[i32], out: i64, hs: i64
-) -> None:
-    """The sums of the pairs at h[w] over the first 16 positions, and 512 later over the last, for four tokens."""
+def repeat_four(hu: vec[u8], h: vec[i16], x: i64, x_step: i64, hs: i64) -> None:
+    """The activations of four tokens, `x_step` entries of h apart, for the rows of panels in pairs of i16."""
     for t in range(i64(4)):
         repeat(hu, (x + t * x_step) * 2, h, hs + SPREAD + t * 512, hs + SUMS)
-    dot_pairs_four(h, w, lanes, hs + SPREAD, k, out)
-    dot_pairs_four(h, w + lanes * 16, lanes, hs + SPREAD + 256, k, out + 512)
 
 
 def short_panels(
@@ -204,32 +200,44 @@ def short_panels(
                 )  # fmt: skip
 
 
-def byte_panel(
-    wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
+def byte_panels(
+    count: i64, wide: i64, w: vec[u8], wb: bytes, p: i64, lanes: i64, blocks: i64, n: i64,
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
-    """short_panels for Q8_0, one panel."""
+    """short_panels for Q8_0."""
     factor: float = lacking(wide)
+    size: i64 = lanes * 34
+    fours: i64 = n & -4
     for b in range(blocks):
-        ask(wb, p + ahead, lanes * 2)
-        factors(wide, wb, p, lanes, k, ks + BITS)
-        p += lanes * 2
-        fours: i64 = n & -4
-        if fours != 0:
-            ask(wb, p + ahead, lanes * 32)
-            pairs(w, p, lanes * 32, 128, h, hs)
+        for c in range(count):
+            at: i64 = p + (c * blocks + b) * size
+            ask(wb, at + ahead, lanes * 2)
+            factors(wide, wb, at, lanes, k, ks + BITS + c * PANEL * 2)
+            at += lanes * 2
+            if fours != 0:
+                ask(wb, at + ahead, lanes * 32)
+                pairs(w, at, lanes * 32, 128, h, hs + c * PAIRS)
         for i in range(fours >> 2):
             g: i64 = b * xrows + i * 4
-            pairs_of_four(hs, h, hu, lanes, x + g * 16, 16, k, ks + FOLDED, hs)
-            add_bytes_four(k, ks + FOLDED, kb, ks + BITS, f, scale + g, factor, fs + i * 4 * PANEL, lanes)
+            repeat_four(hu, h, x + g * 16, 16, hs)
+            for c in range(count):
+                dot_pairs_four(16, h, hs + c * PAIRS, lanes, hs + SPREAD, k, ks + FOLDED)
+                add_bytes_four(
+                    k, ks + FOLDED, kb, ks + BITS + c * PANEL * 2, f, scale + g, factor,
+                    fs + (c * TOKENS + i * 4) * PANEL, lanes,
+                )  # fmt: skip
         for t in range(fours, n):
             g = b * xrows + t
-            spread(h, x + g * 16, hs + SPREAD)
-            dot_one(8, w, p, lanes, hu, k, sums + g * 2, h, hs, p + ahead)
             back: i32 = 8 * (k[sums + g * 2] + k[sums + g * 2 + 1])
-            add_bytes(h, hs + SUMS, back, kb, ks + BITS, f[scale + g] * factor, f, fs + t * PANEL, lanes)
-        p += lanes * 32
+            spread(h, x + g * 16, hs + SPREAD)
+            for c in range(count):
+                at = p + (c * blocks + b) * size + lanes * 2
+                dot_one(8, w, at, lanes, hu, k, sums + g * 2, h, hs, at + ahead)
+                add_bytes(
+                    h, hs + SUMS, back, kb, ks + BITS + c * PANEL * 2, f[scale + g] * factor, f,
+                    fs + (c * TOKENS + t) * PANEL, lanes,
+                )  # fmt: skip
 
 
 def four_parts(
@@ -238,7 +246,9 @@ def four_parts(
 ) -> None:  # fmt: skip
     """A part of a K type's block times four tokens, added to the sums of their blocks."""
     if width == 6:
-        pairs_of_four(hs + PAIRS, h, hu, lanes, x, 128, k, ks + FOLDED, hs)
+        repeat_four(hu, h, x, 128, hs)
+        dot_pairs_four(8, h, hs + PAIRS, lanes, hs + SPREAD, k, ks + FOLDED)
+        dot_pairs_four(8, h, hs + PAIRS + lanes * 16, lanes, hs + SPREAD + 256, k, ks + FOLDED + 512)
         scale_halves_four(k, ks + FOLDED, ks, block, lanes)
         return
     spread_four(h, x, 128, hs)
@@ -306,7 +316,7 @@ def k_panel(
 
 def panels_together(kind: i64, rows: i64, n: i64) -> i64:
     """How many panels, of so many rows that are left, n tokens meet at a time."""
-    if kind < 8 and n > 3 and rows >= PANEL * 2:
+    if kind <= 8 and n > 3 and rows >= PANEL * 2:
         return i64(2)
     return i64(1)
 
@@ -320,14 +330,13 @@ def multiply_some(
 
     count = 2: of the next panel as well, TOKENS * PANEL further.
     """
-    fill(f, fs, n * PANEL, 0.0)
+    for c in range(count):
+        fill(f, fs + c * TOKENS * PANEL, n * PANEL, 0.0)
     if kind == 8:
-        byte_panel(
-            wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
+        byte_panels(
+            count, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
     elif kind < 8:
-        if count == 2:
-            fill(f, fs + TOKENS * PANEL, n * PANEL, 0.0)
         short_panels(
             count, kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
