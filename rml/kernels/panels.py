@@ -77,6 +77,7 @@ BITS: Final = 512  # in k: PANEL * 4
 FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
 BLOCK: Final = 2048  # FOLDED + PANEL * 8
 K_SCRATCH: Final = 18432  # BLOCK + TOKENS * PANEL * 2
+FAR: Final = 12288  # bytes: what `ahead` is for more than three tokens, on every processor
 F_SCRATCH: Final = 16384  # 2 * TOKENS * PANEL
 LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
@@ -356,6 +357,8 @@ def multiply_panels(
     of_sums: i64 = group_of(kind) >> 4
     for e in range(i64(SPREAD)):
         h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
+    if n > 3:
+        ahead = FAR  # a block is read at once, and then multiplied for long
     r: i64 = first
     while r < last:
         count: i64 = panels_together(kind, last - r, n)
