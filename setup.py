@@ -98,14 +98,15 @@ INLINED = ("panel_dot___request", "panel_dot___take", "panel_dot___take_joined",
 def release(c: str) -> str:
     """The generated C of a kernel module without what keeps its loops from vectorising or needs the GIL.
 
-    Eight rewrites: the first test of each index becomes true (its failure leads to index + len, then to
+    Ten rewrites: the first test of each index becomes true (its failure leads to index + len, then to
     IndexError); pointers are typed as pointers, not integers; the comparison with -113, mypyc's mark for a possible
     error, becomes false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the
     item of a vec[u8] is no C character, which may alias everything and would guard each loop that writes other
     types (what a kernel writes as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not
     an exception; a call of a kernel that returns nothing cannot have failed; a call of the kernel `prefetch`, which
-    does nothing, becomes the compiler's prefetch into the nearest cache. And reads through `bytes` lose their bounds
-    test. As many tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
+    does nothing, becomes the compiler's prefetch into the nearest cache, and one of `apart` its assumption of separate
+    storage; the kernels INLINED become part of their callers. And reads through `bytes` lose their bounds test. As many
+    tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")
     checks = 0
@@ -131,14 +132,16 @@ def release(c: str) -> str:
     c = re.sub(r"if \(unlikely\(cpy_r_r\d+ == 2\)\) \{", "if (0) {", c)
     asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch\((\w+), (\w+)\);"
     c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 3); \1 = 1;", c)
-    if re.search(r"= CPyDef_(?:\w+___)?prefetch\(cpy", c):
-        raise SystemExit("release step: this mypyc writes its calls another way")
     asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch_item\((\w+), (\w+)\);"
     c = re.sub(asked, r"__builtin_prefetch(\2.items + \3, 0, 3); \1 = 1;", c)
     promised = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?apart(?:_i16)?\((\w+), (\w+)\);"
     c = re.sub(promised, r"RML_APART(\2.items, \3.items); \1 = 1;", c)
+    if re.search(r"= CPyDef_(?:\w+___)?(?:prefetch(?:_item)?|apart(?:_i16)?)\(cpy", c):
+        raise SystemExit("release step: this mypyc writes its calls another way")
     inlined = rf"(?m)^(char CPyDef_(?:{'|'.join(INLINED)})\([^;{{]*\) \{{)$"
-    c = re.sub(inlined, r"__attribute__((always_inline)) \1", c)
+    c, marked = re.subn(inlined, r"__attribute__((always_inline)) \1", c)
+    if marked != sum(f"(PyCFunction)CPyPy_{name}," in c for name in INLINED):
+        raise SystemExit("release step: this mypyc writes its functions another way")
     byte = "#ifdef __clang__\ntypedef unsigned _BitInt(8) rml_u8;\n#else\ntypedef unsigned char rml_u8;\n#endif\n"
     byte += "#if defined(__has_builtin) && __has_builtin(__builtin_assume_separate_storage)\n"
     byte += "#define RML_APART(a, b) __builtin_assume_separate_storage(a, b)\n#else\n#define RML_APART(a, b)\n#endif\n"

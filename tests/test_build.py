@@ -77,8 +77,8 @@ def test_the_environment_decides_at_import() -> None:
 HARMLESS = re.compile(r"<(CPyDef_\w+|mem(set|cpy|move)@plt|CPyInt64_(Divide|Remainder)(@plt)?|CPyFloat_Sqrt(@plt)?)")
 
 
-@pytest.mark.compiled
-def test_no_release_kernel_reaches_the_interpreter() -> None:
+def machine_code() -> dict[str, str]:
+    """The instructions of every kernel, by its name in C."""
     if BUILD.mode != "release" or shutil.which("objdump") is None:
         pytest.skip("needs release kernels and objdump")
     library = next(INSTALLED.parent.glob("rml__mypyc*.so"))
@@ -86,7 +86,12 @@ def test_no_release_kernel_reaches_the_interpreter() -> None:
         ["objdump", "-d", "--no-show-raw-insn", library], capture_output=True, text=True, check=True
     ).stdout
     functions = dict(re.findall(r"^[0-9a-f]+ <(CPyDef_\w+)>:\n((?:.+\n)*)", text, re.M))
-    kernels = {name: body for name, body in functions.items() if "top_level" not in name}
+    return {name: body for name, body in functions.items() if "top_level" not in name}
+
+
+@pytest.mark.compiled
+def test_no_release_kernel_reaches_the_interpreter() -> None:
+    kernels = machine_code()
     assert len(kernels) > 50
     calls = [
         (name, target)
@@ -95,6 +100,16 @@ def test_no_release_kernel_reaches_the_interpreter() -> None:
         if not HARMLESS.match(target) and not target.startswith(f"<{name}+")
     ]
     assert calls == []
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("width", ["nibbles", "bytes", "twos", "threes", "fives", "sixes"])
+def test_a_lone_token_multiplies_what_is_in_registers(width: str) -> None:
+    body = machine_code()[f"CPyDef_panel_dot___dot_{width}"]
+    if "avx2" not in BUILD.cpu_flags:
+        pytest.skip("the instruction is that of x86-64 with AVX2")
+    assert "vpmaddubsw" in body
+    assert not re.search(r"vpmaddwd|vpdpw|\bcall\b", body), "bytes are multiplied in pairs, and nothing is called"
 
 
 def test_a_kernel_sees_every_kind_of_argument_and_the_magic_number() -> None:

@@ -1,9 +1,9 @@
 """Panels of quantised weights times one token of int8 activations or many.
 
-Block by block, part by part, a panel's weights are unpacked into planes (panel_blocks.py); then the 32 activations of a
-token, or of four at once, are spread and multiplied by all of them (panel_dot.py; as pairs of i16, Q8_0 and Q6_K with
-four tokens, panel_bytes.py). A block adds to the total of an output, in this order and in float64 (panel_sums.py,
-panel_sums_four.py),
+Block by block, part by part, a panel's weights meet the 32 activations of a token, or of four at once, which have been
+spread over as many rows as a vector has. For four tokens the weights are unpacked into planes before (panel_blocks.py;
+of Q8_0 and Q6_K into pairs of i16, panel_bytes.py), for one on the way (panel_dot.py). A block adds to the total of an
+output, in this order and in float64 (panel_sums.py, panel_sums_four.py),
 
     (sum of q x - offset * sum of x) * d * scale             types without a minimum
     (sum of q x * d + sum of x * m) * scale                  Q4_1, Q5_1
@@ -77,8 +77,8 @@ BITS: Final = 512  # in k: PANEL * 4
 FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
 BLOCK: Final = 2048  # FOLDED + PANEL * 8
 K_SCRATCH: Final = 18432  # BLOCK + TOKENS * PANEL * 2
-FAR: Final = 12288  # bytes: what `ahead` is for more than three tokens, on every processor
 F_SCRATCH: Final = 16384  # 2 * TOKENS * PANEL
+FAR: Final = 12288  # bytes: what `ahead` is for more than three tokens, on every processor
 LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
 
@@ -107,15 +107,14 @@ def dot_one(
     out: i64 = hs + SUMS
     first: i16 = start_of(middle, k, sums, 0)
     second: i16 = start_of(middle, k, sums + 1, 0)
-    whole: i16 = start_of(middle, k, sums, 1)
     if width == 4:
-        dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, whole, asked)
+        dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
     elif width == 5:
         dot_fives(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
     elif width == 6:
         dot_sixes(w, p, lanes, hu, t, hu, y, h, out, 0, asked)
     elif width == 8:
-        dot_bytes(w, p, lanes, hu, t, hu, y, h, out, whole, asked)
+        dot_bytes(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
     elif width == 3:
         dot_threes(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
     else:
