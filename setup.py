@@ -67,6 +67,7 @@ COMPILED = {
     "rml/kernels/attend_scores_f32.py": "the same on f32 keys in place",
     "rml/kernels/attend_values.py": "weighted sums of value rows",
     "rml/kernels/attend_values_f32.py": "the same of f32 rows in place",
+    "rml/kernels/attend_in_place.py": "cache rows used where they lie, by few queries",
     "rml/kernels/attend_state.py": "the frame and the states of attention",
     "rml/kernels/attend_block.py": "one block of keys taken into the states",
     "rml/kernels/attend.py": "online-softmax attention",
@@ -92,7 +93,15 @@ CPU_FLAGS = {
 
 # Kernels that are to become part of each caller in their file, however long that makes it: what they read must stay in
 # the caller's registers.
-INLINED = ("panel_dot___request", "panel_dot___take", "panel_dot___take_joined", "panel_dot___meet")
+INLINED = tuple(f"panel_dot___{name}" for name in ("promise", "request", "take", "take_joined", "meet"))
+
+
+# Kernels that ask for a cache line: where its memory begins, and the compiler's number of the cache, 3 the nearest.
+PREFETCHES = (
+    ("prefetch", r"PyBytes_AS_STRING(\2)", 3),
+    ("prefetch_second", r"PyBytes_AS_STRING(\2)", 2),
+    ("prefetch_item", r"\2.items", 3),
+)
 
 
 def release(c: str) -> str:
@@ -103,9 +112,9 @@ def release(c: str) -> str:
     error, becomes false; float(i) of an i32 becomes a conversion instead of a call through a tagged int; and the
     item of a vec[u8] is no C character, which may alias everything and would guard each loop that writes other
     types (what a kernel writes as bytes it reads as bytes or u8); a float divided by zero is what IEEE says and not
-    an exception; a call of a kernel that returns nothing cannot have failed; a call of the kernel `prefetch`, which
-    does nothing, becomes the compiler's prefetch into the nearest cache, and one of `apart` its assumption of separate
-    storage; the kernels INLINED become part of their callers. And reads through `bytes` lose their bounds test. As many
+    an exception; a call of a kernel that returns nothing cannot have failed; a call of one of the kernels PREFETCHES,
+    which do nothing, becomes the compiler's prefetch, and one of `apart` its assumption of separate storage; the
+    kernels INLINED become part of their callers. And reads through `bytes` lose their bounds test. As many
     tests are rewritten as there are IndexErrors and ZeroDivisionErrors.
     """
     lines = c.split("\n")
@@ -130,13 +139,13 @@ def release(c: str) -> str:
     if divisions != c.count("float division by zero"):
         raise SystemExit("release step: this mypyc writes its tests for division by zero another way")
     c = re.sub(r"if \(unlikely\(cpy_r_r\d+ == 2\)\) \{", "if (0) {", c)
-    asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch\((\w+), (\w+)\);"
-    c = re.sub(asked, r"__builtin_prefetch(PyBytes_AS_STRING(\2) + \3, 0, 3); \1 = 1;", c)
-    asked = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?prefetch_item\((\w+), (\w+)\);"
-    c = re.sub(asked, r"__builtin_prefetch(\2.items + \3, 0, 3); \1 = 1;", c)
+    for name, place, cache in PREFETCHES:
+        asked = rf"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?{name}\((\w+), (\w+)\);"
+        c = re.sub(asked, rf"__builtin_prefetch({place} + \3, 0, {cache}); \1 = 1;", c)
     promised = r"\b(cpy_r_r\d+) = CPyDef_(?:\w+___)?apart(?:_i16)?\((\w+), (\w+)\);"
     c = re.sub(promised, r"RML_APART(\2.items, \3.items); \1 = 1;", c)
-    if re.search(r"= CPyDef_(?:\w+___)?(?:prefetch(?:_item)?|apart(?:_i16)?)\(cpy", c):
+    hints = "|".join(name for name, _, _ in PREFETCHES)
+    if re.search(rf"= CPyDef_(?:\w+___)?(?:{hints}|apart(?:_i16)?)\(cpy", c):
         raise SystemExit("release step: this mypyc writes its calls another way")
     inlined = rf"(?m)^(char CPyDef_(?:{'|'.join(INLINED)})\([^;{{]*\) \{{)$"
     c, marked = re.subn(inlined, r"__attribute__((always_inline)) \1", c)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rml.caches import bytes_ahead, nearest_cache
 from rml.errors import InvalidArgument, Unsupported
 from rml.kernels.cache_rows import STORE_SCRATCH
 from rml.kv_cache import PAGE_SIZE, KvCache
@@ -67,6 +68,7 @@ class LayerAttention:
         config = cache.config
         check_limits(config.num_heads, config.num_kv_heads, config.head_dim)
         self.cache, self.tokens, self.ranks = cache, tokens, ranks
+        self._ahead = bytes_ahead(nearest_cache())
         heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
         own = kernel("attend.attend_scratch")(kv_heads, heads // kv_heads, dim)
         self._rank_scratch = max(own, config.kv_size + STORE_SCRATCH)
@@ -121,14 +123,14 @@ class LayerAttention:
         config = self.cache.config
         dim, kv_heads, group = config.head_dim, config.num_kv_heads, config.num_heads // config.num_kv_heads
         factor = 1.0 / math.sqrt(dim) if scale is None else scale
-        sizes = (layer, config.num_layers, PAGE_SIZE, kv_heads, group, dim, window, factor, self.cache.type_id)
+        sizes = (layer, config.num_layers, PAGE_SIZE, kv_heads, group, dim, window, factor)
         f, fb, fi, fw = self.f, self.f.view(np.uint8), self.f.view(np.int64), self.f.view(np.int32)
         _, _, ch, cu, cb = self.cache.views
         scratch = [self._scratch + rank * self._rank_scratch for rank in range(self.ranks)]
         attend = [
             kernel("attend.attend").prepare(
                 rank, self.ranks, n, start, f, fb, fi, fw, ch, cu, cb, self.ids, 0, self._q, self._out, at,
-                self._shared, *sizes,
+                self._shared, *sizes, self.cache.type_id, self._ahead,
             )
             for rank, at in enumerate(scratch)
         ]  # fmt: skip

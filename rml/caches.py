@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-AHEAD: Final = 12288
+from rml.kernels.prefetch import FAR
+
 LEAST_CACHE: Final = 49152  # bytes of a cache with which it pays
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -31,4 +32,4 @@ def nearest_cache(caches: Path = CACHES) -> int:
 
 def bytes_ahead(nearest: int) -> int:
     """Bytes by which weights are asked for before they are read; 0: the processor looks ahead by itself."""
-    return AHEAD if nearest >= LEAST_CACHE else 0
+    return FAR if nearest >= LEAST_CACHE else 0

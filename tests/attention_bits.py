@@ -31,7 +31,7 @@ def digests() -> list[str]:
         f[:] = rng.standard_normal(100)
         kernel("rope.rotate")(f, 0, 4, 20, 80, interleaved)
         out.append(digest(f.tobytes()))
-    for heads, kv_heads, dim in ((4, 2, 16), (5, 1, 10), (2, 1, 32)):
+    for heads, kv_heads, dim in ((4, 2, 16), (5, 1, 10), (2, 1, 32), (8, 1, 16)):
         for dtype in DTYPES:
             n = 45
             q = rng.standard_normal((n, heads, dim)) * 3

@@ -74,7 +74,10 @@ def test_definition_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim"),
-    [(4, 2, 16), (4, 2, 80), (8, 2, 64), (3, 1, 128), (4, 4, 256), (7, 1, 32), (6, 2, 10), (2, 1, 2), (16, 1, 512)],
+    [
+        *((4, 2, 16), (4, 2, 80), (8, 2, 64), (3, 1, 128), (4, 4, 256)),
+        *((7, 1, 32), (8, 1, 48), (6, 2, 10), (2, 1, 2), (16, 1, 512)),
+    ],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_agrees_with_the_definition(heads: int, kv_heads: int, dim: int, dtype: CacheType) -> None:
@@ -151,7 +154,10 @@ def test_pages_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("heads", "kv_heads", "dim", "window"), [(4, 2, 16, 0), (3, 1, 80, 40), (4, 1, 16, 1)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "window"),
+    [(4, 2, 16, 0), (3, 1, 80, 40), (4, 1, 16, 1), (16, 2, 32, 50), (8, 2, 16, 0)],
+)
 def test_bits_do_not_depend_on_ranks_or_chunks(
     heads: int, kv_heads: int, dim: int, window: int, dtype: CacheType
 ) -> None:

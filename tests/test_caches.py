@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rml.caches import AHEAD, bytes_ahead, nearest_cache
+from rml.caches import bytes_ahead, nearest_cache
+from rml.kernels.prefetch import FAR
 
 
 def write_cache(folder: Path, index: int, level: str, kind: str, size: str) -> None:
@@ -30,6 +31,6 @@ def test_a_system_that_does_not_say_has_no_known_cache(tmp_path: Path) -> None:
     assert nearest_cache(tmp_path / "missing") == 0
 
 
-@pytest.mark.parametrize(("nearest", "ahead"), [(0, 0), (32768, 0), (49152, AHEAD), (65536, AHEAD)])
+@pytest.mark.parametrize(("nearest", "ahead"), [(0, 0), (32768, 0), (49152, FAR), (65536, FAR)])
 def test_only_a_larger_cache_is_filled_ahead(nearest: int, ahead: int) -> None:
     assert bytes_ahead(nearest) == ahead

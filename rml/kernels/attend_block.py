@@ -11,8 +11,14 @@ from typing import Final
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
+from rml.kernels.attend_in_place import (
+    add_in_place,
+    keys_in_place,
+    plan_requests,
+    score_in_place,
+    values_in_place,
+)
 from rml.kernels.attend_scores import partial_scores_1, partial_scores_4, sum_partials
-from rml.kernels.attend_scores_f32 import partial_scores_3_f32, partial_scores_4_f32
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,
@@ -41,7 +47,6 @@ from rml.kernels.attend_state import (
     SEEN,
     SHARE,
     STATES,
-    STEP,
     STRIDE,
     TURNED,
     WINDOW,
@@ -54,11 +59,9 @@ from rml.kernels.attend_state import (
 )
 from rml.kernels.attend_turned import turn_rows, turned_scores_4
 from rml.kernels.attend_values import add_products_4, add_values_1
-from rml.kernels.attend_values_f32 import add_values_3_f32, add_values_4_f32
-from rml.kernels.cache_read import f16_to_words, touch, widen_rows
-from rml.kernels.cache_rows import F16, F32, cache_row
+from rml.kernels.cache_read import touch, widen_rows
+from rml.kernels.cache_rows import cache_row
 from rml.kernels.exp import exp_into
-from rml.kernels.half import TWO_112
 from rml.kernels.prefetch import ask
 
 TURNING: Final = 12  # queries from which on it pays to turn the ring's rows
@@ -73,14 +76,7 @@ def find_rows(fi: vec[i64], ids: vec[i64], a: i64, at: i64, block: i64, begin: i
 
 
 def look_ahead(fi: vec[i64], ids: vec[i64], a: i64, block: i64, stop: i64) -> None:
-    """Where the keys of the block after this one lie, for prefetching; of this one when no key before `stop` follows.
-
-    Loops over rows where they lie prefetch whole rows. A rank that has only some of the kv heads would fetch the
-    others' bytes: then these loops prefetch nothing.
-    """
-    fi[a + STEP] = 0
-    if fi[a + HEADS] == fi[a + KV_HEADS]:
-        fi[a + STEP] = fi[a + SHARE] // fi[a + DIM]
+    """Where the keys of the next block lie, to ask for them; those of this one when no key before `stop` follows."""
     fi[a + NEXT_ROWS] = fi[a + FIRST_ROWS]
     fi[a + NEXT_ROWS + 1] = fi[a + FIRST_ROWS]
     if block + 32 < stop:
@@ -161,31 +157,14 @@ def score_half(
 ) -> None:  # fmt: skip
     """s [count][16] = scaled scores of kv head h's queries first .. and this half's keys, right in [low, high)."""
     q: i64 = fi[a + LOADED] + (h * fi[a + QUERIES] + first) * fi[a + PADDED]
-    values: i64 = fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE]
-    dim: i64 = fi[a + DIM]
-    scale: float = f[a + SCALE]
-    row: i64 = fi[a + ROW_BYTES]
-    ahead: i64 = values * row + h * fi[a + SHARE]
-    key: i64 = fi[a + FIRST_ROWS + half] * row
-    once: i64 = 0  # used by so few queries: widened on the way, the ring would cost more
-    if (count == 3 or count == 4) and low == 0 and high == 16 and dim == fi[a + PADDED]:
-        once = 1
-    if once == 1 and fi[a + DTYPE] == F32:
-        key += (fi[a + HEAD] + h) * dim * 4
-        if count == 3:
-            partial_scores_3_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
-        else:
-            partial_scores_4_f32(f, cb, ahead, fi[a + STEP], cb, key, row, q, dim, fi[a + PARTIALS])
-    elif once == 1 and count == 4 and fi[a + DTYPE] == F16:
-        key = (key >> 1) + (fi[a + HEAD] + h) * dim
-        f16_to_words(fw, ch, key, row >> 1, 16, fi[a + WORDS] * 2, dim)
-        partial_scores_4_f32(f, cb, ahead, fi[a + STEP], fb, fi[a + WORDS] * 8, dim * 4, q, dim, fi[a + PARTIALS])
-        scale *= TWO_112
+    row: i64 = fi[a + FIRST_ROWS + half]
+    values: i64 = row + fi[a + PAGE_SIZE]
+    if low == 0 and high == 16 and keys_in_place(fi, a, count) == 1:
+        ahead: i64 = values * fi[a + ROW_BYTES] + h * fi[a + SHARE]
+        score_in_place(f, fb, fi, fw, ch, cb, a, h, row, ahead, q, count, s)
     else:
         widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 0)
-        score_ring(f, fi, cb, a, h, values, q, count, s, scale)
-        return
-    sum_partials(f, fi[a + PARTIALS], s, count * 16, scale)
+        score_ring(f, fi, cb, a, h, values, q, count, s, f[a + SCALE])
 
 
 def value_half(
@@ -299,6 +278,7 @@ def attend_block(
     size: i64 = state_size(fi[a + QUERIES], padded)
     find_rows(fi, ids, a, FIRST_ROWS, block, begin, end)
     look_ahead(fi, ids, a, block, position + last)
+    plan_requests(fi, a)
     if fi[a + FETCHED] != block:
         touch_block(fi, cb, a, begin, end, 0)
     corrections: i64 = fi[a + SCORES] + heads * 32 * count
@@ -315,8 +295,8 @@ def attend_block(
         maximum: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * (padded + 8) + first * group
         raise_maximum(f, s, corrections + h * count, count, maximum, fi[a + WORK])
     exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count + 7 & -8, fi[a + WORK])  # whole vectors
-    fetches: i64 = 0  # 1: while this block is worked on, its values and the next keys are prefetched
-    if fi[a + STEP] > 0 or count > 4:
+    fetches: i64 = 0  # 1: while this block is worked on, its values and the next keys are asked for
+    if heads == fi[a + KV_HEADS] or (count > 4 and values_in_place(fi, a, count) == 0):
         fetches = 1
     if fetches == 0:
         touch_block(fi, cb, a, begin, end, 1)
@@ -328,16 +308,11 @@ def attend_block(
         for half in range(begin >> 4, (end + 15) >> 4):
             low = clip(begin - half * 16, 0, 16)
             high = clip(end - half * 16, 0, 16)
-            ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
             p: i64 = s + half * count * 16
-            if (count == 3 or count == 4) and fi[a + DTYPE] == F32 and fi[a + DIM] == padded:  # as in score_half
-                stride: i64 = fi[a + ROW_BYTES]
-                row: i64 = (fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low) * stride
-                row += (fi[a + HEAD] + h) * padded * 4
-                if count == 3:
-                    add_values_3_f32(f, cb, ahead, fi[a + STEP], cb, row, stride, high - low, p + low, padded, values)
-                else:
-                    add_values_4_f32(f, cb, ahead, fi[a + STEP], cb, row, stride, high - low, p + low, padded, values)
+            if values_in_place(fi, a, count) == 1:
+                ahead: i64 = fi[a + NEXT_ROWS + half] * fi[a + ROW_BYTES] + h * fi[a + SHARE]
+                row: i64 = fi[a + FIRST_ROWS + half] + fi[a + PAGE_SIZE] + low
+                add_in_place(f, fi, cb, a, h, row, high - low, ahead, count, p + low, values)
             else:
                 widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
                 value_half(f, fi, cb, a, h, fi[a + NEXT_ROWS + half], low, high, count, p, values)

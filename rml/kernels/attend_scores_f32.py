@@ -9,11 +9,11 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.prefetch import prefetch
+from rml.kernels.prefetch import prefetch, prefetch_second
 
 
 def partial_scores_4_f32(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    f: vec[float], cb: bytes, near: i64, step: i64, far: i64, far_step: i64,
     kb: bytes, key: i64, stride: i64, q: i64, dim: i64, out: i64,
 ) -> None:  # fmt: skip
     """As partial_scores_4, the first key at byte `key` of kb and each next one `stride` bytes further."""
@@ -29,7 +29,8 @@ def partial_scores_4_f32(
         g0 = g1 = g2 = g3 = g4 = g5 = g6 = g7 = 0.0
         h0 = h1 = h2 = h3 = h4 = h5 = h6 = h7 = 0.0
         for b in range(dim >> 3):
-            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
+            prefetch(cb, near + (j * (dim >> 3) + b) * step)
+            prefetch_second(cb, far + (j * (dim >> 3) + b) * far_step)
             x: i64 = k + b * 32
             x1: i64 = x + stride
             s: i64 = q + b * 8
@@ -119,7 +120,7 @@ def partial_scores_4_f32(
 
 
 def partial_scores_3_f32(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    f: vec[float], cb: bytes, near: i64, step: i64, far: i64, far_step: i64,
     kb: bytes, key: i64, stride: i64, q: i64, dim: i64, out: i64,
 ) -> None:  # fmt: skip
     """The same for three queries."""
@@ -133,7 +134,8 @@ def partial_scores_3_f32(
         e0 = e1 = e2 = e3 = e4 = e5 = e6 = e7 = 0.0
         f0 = f1 = f2 = f3 = f4 = f5 = f6 = f7 = 0.0
         for b in range(dim >> 3):
-            prefetch(cb, ahead + (j * (dim >> 3) + b) * step)
+            prefetch(cb, near + (j * (dim >> 3) + b) * step)
+            prefetch_second(cb, far + (j * (dim >> 3) + b) * far_step)
             x: i64 = k + b * 32
             x1: i64 = x + stride
             s: i64 = q + b * 8

@@ -57,7 +57,9 @@ SEEN: Final = 30
 FETCHED: Final = 31  # the block whose keys have been prefetched; -1: none
 SHARE: Final = 32  # bytes of 16 rows per kv head
 TURNED: Final = 34  # the ring with its rows as columns: [padded][16]
-STEP: Final = 33  # what one of the head_dim turns of an inner loop prefetches of them; 0: nothing is prefetched
+STEP: Final = 33  # what one of the head_dim turns of an inner loop asks for of them, into the nearest cache
+FAR_STEP: Final = 35  # the same into the second cache; one of both is 0, or both: nothing is asked for
+ROOMY: Final = 36  # 1: the nearest cache has room for it
 FRAME: Final = 64
 
 

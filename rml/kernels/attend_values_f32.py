@@ -9,11 +9,11 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
-from rml.kernels.prefetch import prefetch
+from rml.kernels.prefetch import prefetch, prefetch_second
 
 
 def add_values_4_f32(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    f: vec[float], cb: bytes, near: i64, step: i64, far: i64, far_step: i64,
     vb: bytes, value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
 ) -> None:  # fmt: skip
     """As add_values_1, for four queries, weights 16 apart; the first row at byte `value` of vb, others `stride` on."""
@@ -40,7 +40,8 @@ def add_values_4_f32(
         d8, d9, d10, d11 = f[o3 + 8], f[o3 + 9], f[o3 + 10], f[o3 + 11]
         d12, d13, d14, d15 = f[o3 + 12], f[o3 + 13], f[o3 + 14], f[o3 + 15]
         for j in range(rows):
-            prefetch(cb, ahead + (c * 16 + j) * step)
+            prefetch(cb, near + (c * 16 + j) * step)
+            prefetch_second(cb, far + (c * 16 + j) * far_step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             p1: float = f[p + 16 + j]
@@ -145,7 +146,7 @@ def add_values_4_f32(
 
 
 def add_values_3_f32(
-    f: vec[float], cb: bytes, ahead: i64, step: i64,
+    f: vec[float], cb: bytes, near: i64, step: i64, far: i64, far_step: i64,
     vb: bytes, value: i64, stride: i64, rows: i64, p: i64, dim: i64, out: i64,
 ) -> None:  # fmt: skip
     """The same for three queries."""
@@ -167,7 +168,8 @@ def add_values_3_f32(
         c8, c9, c10, c11 = f[o2 + 8], f[o2 + 9], f[o2 + 10], f[o2 + 11]
         c12, c13, c14, c15 = f[o2 + 12], f[o2 + 13], f[o2 + 14], f[o2 + 15]
         for j in range(rows):
-            prefetch(cb, ahead + (c * 16 + j) * step)
+            prefetch(cb, near + (c * 16 + j) * step)
+            prefetch_second(cb, far + (c * 16 + j) * far_step)
             x: i64 = v + j * stride
             p0: float = f[p + j]
             p1: float = f[p + 16 + j]

@@ -8,7 +8,7 @@ A matrix is `rows` rows of `cols` weights from byte `start` of the weights, row 
     k, kb   i32: sums of int8 activations, and scratch; kb is the same memory as k
     f       float64: everything else; where blocks are widened f[bits] is the value of every f16, 65536 of them
     hs, ks, fs   where this rank's scratch starts in h, k and f; sizes: scratch_h, scratch_k, scratch_f
-    ahead   bytes by which weights are asked for before they are read
+    ahead   bytes by which weights are asked for before they are read; 0: the processor sees by itself what comes
 
 Every call computes rows first..last-1. accumulate = 0 writes y = product, 1 adds it: y = y + product.
 The bits of a product do not depend on the path: one token or many, any row range, any build.

@@ -52,6 +52,6 @@ PAGE_SIZE: Final = 18
 KV_HEADS: Final = 19
 GROUP: Final = 20  # query heads per key head
 HEAD_DIM: Final = 21
-AHEAD: Final = 23  # bytes by which weights in panels are asked for before they are read
+AHEAD: Final = 23  # bytes by which weights in panels are asked for before they are read; 0: as in caches.py
 SHARE: Final = 22  # rows that are not divided among ranks: a panel's, or fewer if nothing lies in panels
 CONTROL: Final = 32

@@ -133,6 +133,13 @@ def begin(h: vec[i16], out: i64, start: i16) -> None:
         h[out + e] = start
 
 
+def promise(w: vec[u8], t: vec[u8], hu: vec[u8], h: vec[i16]) -> None:
+    """What `apart` may be told at the head of these functions."""
+    apart(t, w)
+    apart(t, hu)
+    apart_i16(h, w)
+
+
 def request(w: vec[u8], p: i64) -> None:
     """Asks for two lines from byte p on, which will be read later: few at a time do not wait for one another."""
     prefetch_item(w, p)
@@ -173,9 +180,7 @@ def dot_nibbles(
     start: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 4: one sum over all positions."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, start)
     for j in range(i64(8)):
         a: i64 = p + j * lanes * 2
@@ -191,9 +196,7 @@ def dot_bytes(
     start: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 8: a sum of low nibbles over all positions, and one of high nibbles."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, start)
     begin(h, out + 128, start)
     for j in range(i64(16)):
@@ -211,9 +214,7 @@ def dot_twos(
     first: i16, second: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 2: a sum over each half of the positions."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, first)
     begin(h, out + 512, second)
     for j in range(i64(4)):
@@ -234,9 +235,7 @@ def dot_threes(
     first: i16, second: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 3: a sum over each half."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, first)
     begin(h, out + 512, second)
     for j in range(i64(2)):
@@ -269,9 +268,7 @@ def dot_fives(
     first: i16, second: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 5: a sum over each half."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, first)
     begin(h, out + 512, second)
     for j in range(i64(2)):
@@ -308,9 +305,7 @@ def dot_sixes(
     start: i16, asked: i64
 ) -> None:  # fmt: skip
     """Width 6: over each half, a sum of low nibbles and one of what is left."""
-    apart(t, w)
-    apart(t, hu)
-    apart_i16(h, w)
+    promise(w, t, hu, h)
     begin(h, out, start)
     begin(h, out + 128, start)
     begin(h, out + 512, start)

@@ -65,7 +65,7 @@ from rml.kernels.panel_sums_four import (
     scale_halves_four,
     scale_threes_four,
 )
-from rml.kernels.prefetch import ask
+from rml.kernels.prefetch import FAR, ask
 
 TOKENS: Final = 64  # taken at once: their totals stay in the second cache
 SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
@@ -78,7 +78,6 @@ FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
 BLOCK: Final = 2048  # FOLDED + PANEL * 8
 K_SCRATCH: Final = 18432  # BLOCK + TOKENS * PANEL * 2
 F_SCRATCH: Final = 16384  # 2 * TOKENS * PANEL
-FAR: Final = 12288  # bytes: what `ahead` is for more than three tokens, on every processor
 LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
 
@@ -357,7 +356,7 @@ def multiply_panels(
     for e in range(i64(SPREAD)):
         h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
     if n > 3:
-        ahead = FAR  # a block is read at once, and then multiplied for long
+        ahead = FAR  # on every processor: a block is read at once, and then multiplied for long
     r: i64 = first
     while r < last:
         count: i64 = panels_together(kind, last - r, n)

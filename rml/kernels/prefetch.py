@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.vecs import vec
 from mypy_extensions import i64, u8
+
+FAR: Final = 12288  # bytes by which weights are asked for before they are read, where that is of use
 
 
 def prefetch(memory: bytes, at: i64) -> None:
     """Asks for the cache line of byte `at`, which may lie past the end: the release step of setup.py makes it one
     instruction. No other effect."""
+
+
+def prefetch_second(memory: bytes, at: i64) -> None:
+    """The same into the second cache: the nearest one keeps what it has."""
 
 
 def prefetch_item(memory: vec[u8], at: i64) -> None:

@@ -158,7 +158,7 @@ def step_of(
             rank, ranks, n, position, f, fb, fi, fw, ch, cu, cb, pages, 0,
             steps[p + 1], steps[p + 2], control[SCRATCH] + rank * control[SCRATCH_STRIDE], steps[p + 6],
             steps[p + 3], control[NUM_LAYERS], control[PAGE_SIZE], control[KV_HEADS], control[GROUP],
-            control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE],
+            control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE], control[AHEAD],
         )  # fmt: skip
     elif op == LAST_ROW:
         if rank == 0:
@@ -172,9 +172,7 @@ def step_of(
         )  # fmt: skip
 
 
-def fetch_next(
-    steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes, ahead: i64
-) -> None:
+def fetch_next(steps: vec[i64], step: i64, end: i64, share: i64, rank: i64, ranks: i64, wb: bytes, ahead: i64) -> None:
     """Asks for the first weights of the next product, for its rank's share, while the steps before it are done."""
     while step < end:
         if steps[step * WIDTH] == MATMUL:
