@@ -55,6 +55,8 @@ COMPILED = {
     "rml/kernels/panel_bytes.py": "the same for Q8_0",
     "rml/kernels/panel_sums.py": "from integer sums to totals",
     "rml/kernels/panel_sums_four.py": "the same for four tokens",
+    "rml/kernels/panel_scratch.py": "where the scratch of panels holds what",
+    "rml/kernels/panels_few.py": "panels times up to three tokens",
     "rml/kernels/panels.py": "panels times one token or many",
     "rml/kernels/panel_rows.py": "one row of a panel, widened to float64",
     "rml/kernels/matmul.py": "chooses the row kernel of a format, shares the rows",

@@ -30,7 +30,8 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels.dense import matvec_float
 from rml.kernels.exact import exact_rows, exact_scratch
 from rml.kernels.kinds import group_of
-from rml.kernels.panels import F_SCRATCH, H_SCRATCH, K_SCRATCH, multiply_panels
+from rml.kernels.panel_scratch import F_SCRATCH, H_SCRATCH, K_SCRATCH
+from rml.kernels.panels import multiply_panels
 
 
 def scratch_h(cols: i64) -> i64:

@@ -7,12 +7,16 @@ by a constant it is one instruction for 32 units.
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.strings import read_i16_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
-from rml.kernels.half import bits_f16
+from rml.kernels.half import TWO_112, bits_f16
 from rml.kernels.kinds import unit_groups
+
+LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
 
 
 def nibbles(wb: bytes, p: i64, lanes: i64, h: vec[i16], out: i64) -> None:
@@ -145,3 +149,10 @@ def factors(wide: i64, wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> 
         bits_f16(wb, p, count, k, out)
     else:
         factor_bits(wb, p, count, k, out)
+
+
+def lacking(wide: i64) -> float:
+    """What the factors of a panel are to be multiplied by."""
+    if wide != 0:
+        return TWO_112
+    return LACKING

@@ -44,6 +44,11 @@ def middle_of(width: i64) -> i64:
     return 1 << (width - 1)
 
 
+def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
+    """What a sum of (q - middle) x begins at; the sum of the x is k[sums], both = 1: + k[sums + 1]."""
+    return i16(-middle * (k[sums] + both * k[sums + 1]))
+
+
 def pairs_of(width: i64) -> i64:
     """Of how many pairs dot_four is to form a sum: widths 2 to 5. Halves of the K types have scales of their own."""
     if width == 4:

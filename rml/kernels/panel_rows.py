@@ -12,8 +12,8 @@ from mypy_extensions import i16, i32, i64
 
 from rml.kernels.kinds import has_minimum, offset_of, panel_units, part_units, width_of
 from rml.kernels.pack import PANEL, lanes_of
-from rml.kernels.panel_blocks import factors, part_scales, planes
-from rml.kernels.panels import BITS, lacking
+from rml.kernels.panel_blocks import factors, lacking, part_scales, planes
+from rml.kernels.panel_scratch import BITS
 
 
 def take_lane(

@@ -65,8 +65,10 @@ def add_short(
     width: i64, minimum: i64, middle: i32, h: vec[i16], sums: i64, x: i32, kb: bytes, d: i64, scale: float,
     f: vec[float], total: i64, lanes: i64
 ) -> None:  # fmt: skip
-    """The sums of a block of 32 positions into the totals: Q4_0, Q4_1, Q5_0, Q5_1."""
-    if width == 4 and minimum == 0:
+    """The sums of a block of 32 positions into the totals: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1."""
+    if width == 8:
+        add_bytes(h, sums, middle * x, kb, d, scale, f, total, lanes)
+    elif width == 4 and minimum == 0:
         add_nibbles(h, sums, kb, d, scale, f, total, lanes)
     elif width == 4:
         add_nibbles_with_minimum(h, sums, middle * x, float(x), kb, d, scale, f, total, lanes)

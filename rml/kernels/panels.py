@@ -14,50 +14,21 @@ multiplied at once. Nor on how factors are written down: a power of two that the
 
 While a part is multiplied, bytes that lie `ahead` of it are asked for, some of them at a time; 0: those of the part
 itself, for a processor that looks ahead by itself.
-
-Scratch of a rank; a lane e is a row of the panel, t a token of those taken at once:
-    h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0, of two panels PAIRS
-                        apart; at SPREAD the spread activations of up to four tokens, at SUMS their products' sums; at
-                        PAIRS the pairs of Q6_K; at UNPACKED what dot_one needs
-    k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors of up to two
-                        panels; at FOLDED the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later
-                        its minima's
-    f[fs + 128 t + e]   the totals; those of a second panel TOKENS * PANEL later
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
-from rml.kernels.half import TWO_112
 from rml.kernels.kinds import group_of, has_minimum, offset_of, panel_units, width_of
 from rml.kernels.norms import add, fill, move
 from rml.kernels.pack import PANEL, lanes_of
-from rml.kernels.panel_blocks import factors, part_scales, planes
+from rml.kernels.panel_blocks import factors, lacking, part_scales, planes
 from rml.kernels.panel_bytes import dot_pairs_four, pairs, repeat
-from rml.kernels.panel_dot import (
-    dot_bytes,
-    dot_fives,
-    dot_four,
-    dot_nibbles,
-    dot_sixes,
-    dot_threes,
-    dot_twos,
-    middle_of,
-    pairs_of,
-    spread,
-)
-from rml.kernels.panel_sums import (
-    add_block,
-    add_block_with_minimum,
-    add_bytes,
-    add_part,
-    add_short,
-    scale_minima,
-)
+from rml.kernels.panel_dot import dot_four, middle_of, pairs_of, spread, start_of
+from rml.kernels.panel_scratch import BITS, BLOCK, FOLDED, PAIRS, SPREAD, SUMS, TOKENS
+from rml.kernels.panel_sums import add_block, add_block_with_minimum, add_part, scale_minima
 from rml.kernels.panel_sums_four import (
     add_bytes_four,
     add_four,
@@ -65,59 +36,8 @@ from rml.kernels.panel_sums_four import (
     scale_halves_four,
     scale_threes_four,
 )
+from rml.kernels.panels_few import dot_one, few_tokens
 from rml.kernels.prefetch import FAR, ask
-
-TOKENS: Final = 64  # taken at once: their totals stay in the second cache
-SPREAD: Final = 4096  # in h: PANEL * 32, of a part of Q8_0
-SUMS: Final = 6144  # SPREAD + 4 * 512
-PAIRS: Final = 8192  # SUMS + 4 * 512
-UNPACKED: Final = 12288  # PAIRS + PANEL * 32
-H_SCRATCH: Final = 13056  # UNPACKED + PANEL * 6
-BITS: Final = 512  # in k: PANEL * 4
-FOLDED: Final = 1024  # BITS + 2 * PANEL * 2
-BLOCK: Final = 2048  # FOLDED + PANEL * 8
-K_SCRATCH: Final = 18432  # BLOCK + TOKENS * PANEL * 2
-F_SCRATCH: Final = 16384  # 2 * TOKENS * PANEL
-LACKING: Final = 5.070602400912918e30  # 2^102, by which the factors of pack.py are too small
-
-
-def lacking(wide: i64) -> float:
-    """What the factors of a panel are to be multiplied by."""
-    if wide != 0:
-        return TWO_112
-    return LACKING
-
-
-def start_of(middle: i32, k: vec[i32], sums: i64, both: i32) -> i16:
-    """What a sum of (q - middle) x begins at; the sum of the x is k[sums], both = 1: + k[sums + 1]."""
-    return i16(-middle * (k[sums] + both * k[sums + 1]))
-
-
-def dot_one(
-    width: i64, w: vec[u8], p: i64, lanes: i64, hu: vec[u8], k: vec[i32], sums: i64, h: vec[i16], hs: i64, asked: i64
-) -> None:  # fmt: skip
-    """The sums, at SUMS, of a part whose units begin at byte p, for a token whose activations are spread.
-
-    Asks for half as many bytes as the part has, of width 8 for as many, from byte `asked` on.
-    """
-    middle: i32 = i32(middle_of(width))
-    t: i64 = (hs + UNPACKED) * 2
-    y: i64 = (hs + SPREAD) * 2
-    out: i64 = hs + SUMS
-    first: i16 = start_of(middle, k, sums, 0)
-    second: i16 = start_of(middle, k, sums + 1, 0)
-    if width == 4:
-        dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
-    elif width == 5:
-        dot_fives(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
-    elif width == 6:
-        dot_sixes(w, p, lanes, hu, t, hu, y, h, out, 0, asked)
-    elif width == 8:
-        dot_bytes(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
-    elif width == 3:
-        dot_threes(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
-    else:
-        dot_twos(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
 
 
 def spread_four(h: vec[i16], x: i64, x_step: i64, hs: i64) -> None:
@@ -156,7 +76,7 @@ def short_panels(
     h: vec[i16], hu: vec[u8], x: i64, xrows: i64, k: vec[i32], kb: bytes, sums: i64, f: vec[float], scale: i64,
     hs: i64, ks: i64, fs: i64, ahead: i64
 ) -> None:  # fmt: skip
-    """f[fs:] += the products of the panel at byte p and up to TOKENS tokens: Q4_0, Q4_1, Q5_0, Q5_1.
+    """f[fs:] += the products of the panel at byte p and n tokens, a multiple of four: Q4_0, Q4_1, Q5_0, Q5_1.
 
     count = 2: of the next panel as well, f[fs + TOKENS * PANEL :]: activations are spread once for both.
     """
@@ -167,17 +87,15 @@ def short_panels(
     header: i64 = (1 + minimum) * lanes
     share: i64 = width * lanes
     size: i64 = header * 2 + share * 4
-    fours: i64 = n & -4
     for b in range(blocks):
         for c in range(count):
             at: i64 = p + (c * blocks + b) * size
             ask(wb, at + ahead, header * 2 + share)
             factors(wide, wb, at, header, k, ks + BITS + c * PANEL * 2)
             at += header * 2
-            if fours != 0:
-                planes(width, wb, at, lanes, h, hs + c * PANEL * 16)
-                ask(wb, at + ahead + share, share * 3)
-        for i in range(fours >> 2):
+            planes(width, wb, at, lanes, h, hs + c * PANEL * 16)
+            ask(wb, at + ahead + share, share * 3)
+        for i in range(n >> 2):
             g: i64 = b * xrows + i * 4
             spread_four(h, x + g * 16, 16, hs)
             for c in range(count):
@@ -185,17 +103,6 @@ def short_panels(
                 add_four(
                     width, minimum, middle, h, hs + SUMS, k, sums + g * 2, kb, ks + BITS + c * PANEL * 2, f, scale + g,
                     factor, fs + (c * TOKENS + i * 4) * PANEL, lanes,
-                )  # fmt: skip
-        for t in range(fours, n):
-            g = b * xrows + t
-            spread(h, x + g * 16, hs + SPREAD)
-            for c in range(count):
-                at = p + (c * blocks + b) * size + header * 2
-                dot_one(width, w, at, lanes, hu, k, sums + g * 2, h, hs, at + ahead + share)
-                ask(wb, at + ahead + share * 3, share)
-                add_short(
-                    width, minimum, middle, h, hs + SUMS, k[sums + g * 2] + k[sums + g * 2 + 1], kb,
-                    ks + BITS + c * PANEL * 2, f[scale + g] * factor, f, fs + (c * TOKENS + t) * PANEL, lanes,
                 )  # fmt: skip
 
 
@@ -207,17 +114,15 @@ def byte_panels(
     """short_panels for Q8_0."""
     factor: float = lacking(wide)
     size: i64 = lanes * 34
-    fours: i64 = n & -4
     for b in range(blocks):
         for c in range(count):
             at: i64 = p + (c * blocks + b) * size
             ask(wb, at + ahead, lanes * 2)
             factors(wide, wb, at, lanes, k, ks + BITS + c * PANEL * 2)
             at += lanes * 2
-            if fours != 0:
-                ask(wb, at + ahead, lanes * 32)
-                pairs(w, at, lanes * 32, 128, h, hs + c * PAIRS)
-        for i in range(fours >> 2):
+            ask(wb, at + ahead, lanes * 32)
+            pairs(w, at, lanes * 32, 128, h, hs + c * PAIRS)
+        for i in range(n >> 2):
             g: i64 = b * xrows + i * 4
             repeat_four(hu, h, x + g * 16, 16, hs)
             for c in range(count):
@@ -225,17 +130,6 @@ def byte_panels(
                 add_bytes_four(
                     k, ks + FOLDED, kb, ks + BITS + c * PANEL * 2, f, scale + g, factor,
                     fs + (c * TOKENS + i * 4) * PANEL, lanes,
-                )  # fmt: skip
-        for t in range(fours, n):
-            g = b * xrows + t
-            back: i32 = 8 * (k[sums + g * 2] + k[sums + g * 2 + 1])
-            spread(h, x + g * 16, hs + SPREAD)
-            for c in range(count):
-                at = p + (c * blocks + b) * size + lanes * 2
-                dot_one(8, w, at, lanes, hu, k, sums + g * 2, h, hs, at + ahead)
-                add_bytes(
-                    h, hs + SUMS, back, kb, ks + BITS + c * PANEL * 2, f[scale + g] * factor, f,
-                    fs + (c * TOKENS + t) * PANEL, lanes,
                 )  # fmt: skip
 
 
@@ -331,18 +225,29 @@ def multiply_some(
     """
     for c in range(count):
         fill(f, fs + c * TOKENS * PANEL, n * PANEL, 0.0)
-    if kind == 8:
-        byte_panels(
-            count, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
-        )  # fmt: skip
-    elif kind < 8:
-        short_panels(
-            count, kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
-        )  # fmt: skip
-    else:
+    fours: i64 = n & -4
+    if kind >= 10:
         k_panel(
             kind, wide, w, wb, p, lanes, blocks, n, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
         )  # fmt: skip
+        return
+    if fours > 0 and kind == 8:
+        byte_panels(
+            count, wide, w, wb, p, lanes, blocks, fours, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs, ahead
+        )  # fmt: skip
+    elif fours > 0:
+        short_panels(
+            count, kind, wide, w, wb, p, lanes, blocks, fours, h, hu, x, xrows, k, kb, sums, f, scale, hs, ks, fs,
+            ahead,
+        )  # fmt: skip
+    if fours == n:
+        return
+    for c in range(count):
+        few_tokens(
+            kind, wide, w, wb, p + c * blocks * panel_units(kind) * lanes * 2, lanes, blocks, fours, n, h, hu, x, xrows,
+            k, kb, sums, f, scale, hs, ks, fs + c * TOKENS * PANEL, ahead,
+        )  # fmt: skip
+
 
 
 def multiply_panels(
@@ -353,10 +258,10 @@ def multiply_panels(
     """f[y + t * ystride + r] (+)= row r times token t; layouts in matmul.product. `first` is a panel's first row."""
     values: i64 = group_of(kind) >> 1  # entries of h that a group takes
     of_sums: i64 = group_of(kind) >> 4
-    for e in range(i64(SPREAD)):
-        h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
     if n > 3:
         ahead = FAR  # on every processor: a block is read at once, and then multiplied for long
+        for e in range(i64(SPREAD)):
+            h[hs + e] = 0  # what a panel with fewer rows does not fill must be no larger than its planes
     r: i64 = first
     while r < last:
         count: i64 = panels_together(kind, last - r, n)
