@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rml.caches import bytes_ahead, nearest_cache
+from rml.caches import nearest_cache
 from rml.errors import InvalidArgument, Unsupported
 from rml.kernels.cache_rows import STORE_SCRATCH
 from rml.kv_cache import PAGE_SIZE, KvCache
@@ -68,7 +68,7 @@ class LayerAttention:
         config = cache.config
         check_limits(config.num_heads, config.num_kv_heads, config.head_dim)
         self.cache, self.tokens, self.ranks = cache, tokens, ranks
-        self._ahead = bytes_ahead(nearest_cache())
+        self._nearest = nearest_cache()
         heads, kv_heads, dim = config.num_heads, config.num_kv_heads, config.head_dim
         own = kernel("attend.attend_scratch")(kv_heads, heads // kv_heads, dim)
         self._rank_scratch = max(own, config.kv_size + STORE_SCRATCH)
@@ -130,7 +130,7 @@ class LayerAttention:
         attend = [
             kernel("attend.attend").prepare(
                 rank, self.ranks, n, start, f, fb, fi, fw, ch, cu, cb, self.ids, 0, self._q, self._out, at,
-                self._shared, *sizes, self.cache.type_id, self._ahead,
+                self._shared, *sizes, self.cache.type_id, self._nearest,
             )
             for rank, at in enumerate(scratch)
         ]  # fmt: skip

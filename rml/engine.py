@@ -66,6 +66,7 @@ class Engine:
         for word, base, stride in zip((op.SCRATCH, op.HSCRATCH, op.KSCRATCH), bases, strides, strict=True):
             control[word], control[word + 1] = base, stride
         control[op.SHARE] = steps.share
+        control[op.NEAREST] = nearest_cache()
         control[op.AHEAD] = bytes_ahead(nearest_cache())
         self.cache: KvCache | None = None
         self._new_generation()

@@ -30,12 +30,12 @@ from rml.kernels.attend_state import (
     LAYERS,
     LOADED,
     MAX_SEGMENTS,
+    NEAREST,
     PADDED,
     PAGE_SIZE,
     PAGES,
     POSITION,
     QUERIES,
-    ROOMY,
     SCALE,
     STATES,
     WINDOW,
@@ -191,15 +191,15 @@ def attend(
     rank: i64, ranks: i64, n: i64, start: i64, f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32],
     ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64], pages: i64, q: i64, out: i64, scratch: i64, shared: i64,
     layer: i64, layers: i64, page_size: i64, kv_heads: i64, group: i64, dim: i64, window: i64, scale: float, dtype: i64,
-    ahead: i64,
+    nearest: i64,
 ) -> None:  # fmt: skip
     """This rank's share of n tokens at positions start on: out = softmax(scale q k) v.
 
     f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: as many entries as
     attend_scratch says at `scratch`, of this rank alone, and attend_shared at `shared`, of all. The cache's arena is
     seen as i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 16. window: keys that a query
-    sees, itself included; 0 = all. dtype: as in cache_rows. ahead: as in matmul.product; 0: the nearest cache has no
-    room for keys that are asked for, they go into the second one.
+    sees, itself included; 0 = all. dtype: as in cache_rows. nearest: bytes of the
+    nearest data cache.
     Call `attend_finish` behind a barrier: a single token's result is complete only then.
     """
     a: i64 = scratch
@@ -214,7 +214,7 @@ def attend(
     fi[a + WINDOW] = window
     fi[a + DTYPE] = dtype
     f[a + SCALE] = scale
-    fi[a + ROOMY] = clip(ahead, 0, 1)
+    fi[a + NEAREST] = nearest
     if n == 1:
         fi[a + GROUP] = lanes_of(group, dtype)
         complete_frame(fi, a, kv_heads * fi[a + GROUP])

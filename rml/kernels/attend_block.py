@@ -40,6 +40,7 @@ from rml.kernels.attend_state import (
     PARTIALS,
     POSITION,
     QUERIES,
+    ROOMY,
     ROW_BYTES,
     ROWS,
     SCALE,
@@ -62,7 +63,7 @@ from rml.kernels.attend_values import add_products_4, add_values_1
 from rml.kernels.cache_read import touch, widen_rows
 from rml.kernels.cache_rows import cache_row
 from rml.kernels.exp import exp_into
-from rml.kernels.prefetch import ask
+from rml.kernels.prefetch import ask, ask_second
 
 TURNING: Final = 12  # queries from which on it pays to turn the ring's rows
 
@@ -111,14 +112,17 @@ def widen_ring(
 
 
 def ask_rows(fi: vec[i64], cb: bytes, a: i64, h: i64, row: i64, done: i64, count: i64, asked: i64) -> i64:
-    """Prefetches what kv head h of the tile has of 16 rows, beside `asked` that have been asked for.
+    """Asks for what kv head h of the tile has of 16 rows, beside `asked` that have been asked for.
 
     Returns how many have been asked for now: as large a part as the `done` of `count` queries.
     """
     share: i64 = fi[a + SHARE] >> 4
     start: i64 = row * fi[a + ROW_BYTES] + (fi[a + HEAD] + h) * share
     while asked * count < done * 16:
-        ask(cb, start + asked * fi[a + ROW_BYTES], share)
+        if fi[a + ROOMY] == 1:
+            ask(cb, start + asked * fi[a + ROW_BYTES], share)
+        else:
+            ask_second(cb, start + asked * fi[a + ROW_BYTES], share)
         asked += 1
     return asked
 

@@ -1,8 +1,8 @@
 """Cache rows of f32 or f16 used where they lie, by few queries: the way of a lone token.
 
 Widening them into the ring first costs more than widening them on the way, once for every three or four queries. While
-they are used, what comes next is asked for, a cache line at each turn. Only a roomy cache holds a block's keys and
-values: else they go into the second one (with 32 KB, SmolLM2 after 2048 tokens: 65 to 83 tokens a second).
+they are used, what comes next is asked for, a cache line at each turn: into the nearest cache if that holds a block's
+keys and values, else into the second one (with 32 KB, SmolLM2 after 2048 tokens: 65 to 83 tokens a second).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads rows of the KV cache as float64: sixteen rows of one kv head at a time, into a ring of scratch.
 
 What was measured: rows read head by head arrive at a third of the memory's speed. So the loops of attention ask for
-the rows that come next, a cache line at each turn (asking for many at once is no faster than waiting for them); and
-where that was not done, all heads' bytes are first touched in memory order. A ring that does not fit the nearest cache
+the rows that come next, some lines at a time (asking for many at once is no faster than waiting for them); and where
+that was not done, all heads' bytes are first touched in memory order. A ring that does not fit the nearest cache
 beside the queries doubles the time.
 """
 

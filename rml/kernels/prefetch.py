@@ -29,3 +29,11 @@ def ask(memory: bytes, p: i64, size: i64) -> None:
     while at < size:
         prefetch(memory, p + at)
         at += 64
+
+
+def ask_second(memory: bytes, p: i64, size: i64) -> None:
+    """The same into the second cache."""
+    at: i64 = 0
+    while at < size:
+        prefetch_second(memory, p + at)
+        at += 64

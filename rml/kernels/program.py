@@ -36,6 +36,7 @@ from rml.kernels.opcodes import (
     LAST,
     LAST_ROW,
     MATMUL,
+    NEAREST,
     NORM,
     NUM_LAYERS,
     PAGE_SIZE,
@@ -158,7 +159,7 @@ def step_of(
             rank, ranks, n, position, f, fb, fi, fw, ch, cu, cb, pages, 0,
             steps[p + 1], steps[p + 2], control[SCRATCH] + rank * control[SCRATCH_STRIDE], steps[p + 6],
             steps[p + 3], control[NUM_LAYERS], control[PAGE_SIZE], control[KV_HEADS], control[GROUP],
-            control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE], control[AHEAD],
+            control[HEAD_DIM], steps[p + 4], f[steps[p + 5]], control[CACHE_DTYPE], control[NEAREST],
         )  # fmt: skip
     elif op == LAST_ROW:
         if rank == 0:
