@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
 from rml.kernels.prefetch import prefetch
 
-AHEAD_OF_FOUR: Final = 2048  # bytes by which each of the four rows is asked for before it is read
 
-
-def four_dots_f32(wb: bytes, p: i64, step: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64) -> None:
+def four_dots_f32(
+    wb: bytes, p: i64, step: i64, factor: float, f: vec[float], x: i64, count: i64, lane: i64, ahead: i64
+) -> None:  # fmt: skip
     """Adds to the lanes of four rows, `step` bytes apart, at f[lane], f[lane + 16] ...: zero before, summed up after.
 
-    Each activation is read once for the four: rows are longer than the first cache, and x would be read from the
-    second one with every row.
+    What lies `ahead` bytes further in each row is asked for on the way. Each activation is read once for the four: rows
+    are longer than the first cache, and x would be read from the second one with every row.
     """
     a0, a1, a2, a3 = f[lane], f[lane + 1], f[lane + 2], f[lane + 3]
     a4, a5, a6, a7 = f[lane + 4], f[lane + 5], f[lane + 6], f[lane + 7]
@@ -41,10 +39,10 @@ def four_dots_f32(wb: bytes, p: i64, step: i64, factor: float, f: vec[float], x:
         k: i64 = j + step
         m: i64 = k + step
         n: i64 = x + b * 16
-        prefetch(wb, i + AHEAD_OF_FOUR)
-        prefetch(wb, j + AHEAD_OF_FOUR)
-        prefetch(wb, k + AHEAD_OF_FOUR)
-        prefetch(wb, m + AHEAD_OF_FOUR)
+        prefetch(wb, i + ahead)
+        prefetch(wb, j + ahead)
+        prefetch(wb, k + ahead)
+        prefetch(wb, m + ahead)
         a0 += read_f32_le(wb, i) * factor * f[n]
         a1 += read_f32_le(wb, i + 4) * factor * f[n + 1]
         a2 += read_f32_le(wb, i + 8) * factor * f[n + 2]

@@ -71,7 +71,7 @@ def product(
             f, scale, y, ystride, accumulate, hs, ks, fs, ahead,
         )  # fmt: skip
     elif n == 1 and group_of(kind) == 0:
-        matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs)
+        matvec_float(kind, wb, start, first, last, cols, k, kb, f, x, y, accumulate, ks, fs, ahead)
     else:
         exact_rows(
             kind, w, wb, start, first, last, cols, n, h, k, kb, f, x, y, ystride, accumulate, hs, ks, fs, ahead

@@ -146,7 +146,7 @@ def factor_bits(wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> None:
 def factors(wide: i64, wb: bytes, p: i64, count: i64, k: vec[i32], out: i64) -> None:
     """The bits of the factors from byte p on; wide = 1: they are f16, here times 2^-112."""
     if wide != 0:
-        bits_f16(wb, p, count, k, out)
+        bits_f16(wb, p, count, k, out, 0)
     else:
         factor_bits(wb, p, count, k, out)
 
