@@ -175,6 +175,17 @@ def test_bits_do_not_depend_on_ranks_or_chunks(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_bits_do_not_depend_on_the_nearest_cache(monkeypatch: pytest.MonkeyPatch, dtype: CacheType) -> None:
+    results = []
+    for size in (0, 1 << 20):  # what is asked for goes into the second cache; into this one
+        monkeypatch.setattr("rml.attention.nearest_cache", lambda size=size: size)
+        case = Case(8, 2, 32, 60, dtype)
+        close(case.attend(), case.expected(), ATTEND)
+        results.append([case.attend(0, 1, i, i + 1).tobytes() for i in range(60)])
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_reused_cache_equals_a_fresh_one(dtype: CacheType) -> None:
     first, second = Case(4, 2, 16, 60, dtype), Case(4, 2, 16, 60, dtype, seed=1)
     expected = second.attend(20), second.attend()

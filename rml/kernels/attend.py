@@ -198,8 +198,8 @@ def attend(
     f (also seen as fb, fi, fw) holds q and out, [n][kv_heads * group * dim], and the scratch: as many entries as
     attend_scratch says at `scratch`, of this rank alone, and attend_shared at `shared`, of all. The cache's arena is
     seen as i16, u8 and bytes; ids[pages:] is its page table, page_size a multiple of 16. window: keys that a query
-    sees, itself included; 0 = all. dtype: as in cache_rows. nearest: bytes of the
-    nearest data cache.
+    sees, itself included; 0 = all. dtype: as in cache_rows.
+    nearest: bytes of the nearest data cache.
     Call `attend_finish` behind a barrier: a single token's result is complete only then.
     """
     a: i64 = scratch

@@ -34,20 +34,18 @@ from rml.kernels.cache_rows import F16, F32
 from rml.kernels.half import TWO_112
 
 
-def keys_in_place(fi: vec[i64], a: i64, count: i64) -> i64:
-    """1: whole halves of keys are used where they lie."""
-    if fi[a + DIM] != fi[a + PADDED]:
-        return 0
-    if count == 4 or count == 8:
-        return i64(fi[a + DTYPE] == F32 or fi[a + DTYPE] == F16)
-    return i64(count == 3 and fi[a + DTYPE] == F32)
-
-
 def values_in_place(fi: vec[i64], a: i64, count: i64) -> i64:
-    """1: values are used where they lie."""
-    return i64(
-        fi[a + DIM] == fi[a + PADDED] and fi[a + DTYPE] == F32 and (count == 3 or count == 4 or count == 8)
-    )  # fmt: skip
+    """1: values are used where they lie: f32, by three, four or eight queries."""
+    if fi[a + DIM] != fi[a + PADDED] or fi[a + DTYPE] != F32:
+        return 0
+    return i64(count == 3 or count == 4 or count == 8)
+
+
+def keys_in_place(fi: vec[i64], a: i64, count: i64) -> i64:
+    """1: a whole half's keys are: the same, and f16 by four or eight."""
+    if fi[a + DTYPE] == F16 and fi[a + DIM] == fi[a + PADDED]:
+        return i64(count == 4 or count == 8)
+    return values_in_place(fi, a, count)
 
 
 def plan_requests(fi: vec[i64], a: i64) -> None:

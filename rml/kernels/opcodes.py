@@ -53,6 +53,6 @@ KV_HEADS: Final = 19
 GROUP: Final = 20  # query heads per key head
 HEAD_DIM: Final = 21
 SHARE: Final = 22  # rows that are not divided among ranks: a panel's, or fewer if nothing lies in panels
-AHEAD: Final = 23  # bytes by which weights in panels are asked for before they are read; 0: as in caches.py
+AHEAD: Final = 23  # bytes by which weights are asked for before they are read; 0: see caches.py
 NEAREST: Final = 24  # bytes of the nearest data cache
 CONTROL: Final = 32

@@ -139,7 +139,7 @@ def begin(h: vec[i16], out: i64, start: i16) -> None:
 
 
 def promise(w: vec[u8], t: vec[u8], hu: vec[u8], h: vec[i16]) -> None:
-    """What `apart` may be told at the head of these functions."""
+    """What the functions below promise the compiler: see above."""
     apart(t, w)
     apart(t, hu)
     apart_i16(h, w)

@@ -15,12 +15,12 @@ def prefetch(memory: bytes, at: i64) -> None:
     instruction. No other effect."""
 
 
-def prefetch_second(memory: bytes, at: i64) -> None:
-    """The same into the second cache: the nearest one keeps what it has."""
-
-
 def prefetch_item(memory: vec[u8], at: i64) -> None:
-    """The same for the item `at` of a vec."""
+    """As prefetch, for the item `at` of a vec."""
+
+
+def prefetch_second(memory: bytes, at: i64) -> None:
+    """As prefetch, into the second cache: the nearest one keeps what it has."""
 
 
 def ask(memory: bytes, p: i64, size: i64) -> None:
@@ -32,7 +32,7 @@ def ask(memory: bytes, p: i64, size: i64) -> None:
 
 
 def ask_second(memory: bytes, p: i64, size: i64) -> None:
-    """The same into the second cache."""
+    """As ask, into the second cache."""
     at: i64 = 0
     while at < size:
         prefetch_second(memory, p + at)
