@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from rounded_once import fma
+
 
 class Block(NamedTuple):
     """weight[j] = d * integers[j] + m * minima[j * len(minima) // len(integers)]; without minima d * integers[j]."""
@@ -131,10 +133,10 @@ def add_product(total: float, b: Block, q: list[int], scale: float) -> float:
     """The int8 product of a block: total + the block's share, in the one expression that all paths must agree on."""
     acc = sum(w * x for w, x in zip(b.integers, q, strict=True))
     if not b.minima:
-        return total + float(acc) * b.d * scale
+        return fma(float(acc) * b.d, scale, total)
     size = len(q) // len(b.minima)
     low = sum(m * sum(q[i * size : i * size + size]) for i, m in enumerate(b.minima))
-    return total + (float(acc) * b.d + float(low) * b.m) * scale
+    return fma(fma(float(acc), b.d, float(low) * b.m), scale, total)
 
 
 def round_group(x: list[float]) -> tuple[list[int], float]:

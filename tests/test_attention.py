@@ -15,6 +15,7 @@ import pytest
 from cache_shapes import shape
 from tolerances import ATTEND, ATTEND_HUGE_SCORES, CACHE_F16, CACHE_F32, CACHE_INT8
 
+from rml import native
 from rml.attention import LayerAttention, attend_ref, check_limits
 from rml.build_info import BUILD
 from rml.errors import InvalidArgument, Unsupported
@@ -151,6 +152,13 @@ def test_pages_in_any_order() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- same bits
+def test_a_product_and_a_sum_are_rounded_once() -> None:
+    """(1 + 2^-52)^2 = 1 + 2^-51 + 2^-104, whose last term a product rounded by itself has lost."""
+    f = native.copy(np.array([-(1 + 2**-51), 1 + 2**-52]), np.float64)
+    native.kernel("attend_state.fold_row")(f, 0, 1, 1, 1.0, 1 + 2**-52)
+    assert f[0] == 2**-104
+
+
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -73,8 +73,10 @@ def test_the_environment_decides_at_import() -> None:
 
 
 # What compiled kernels may call: other kernels, libc on memory, and runtime functions that touch no object while their
-# argument is in range (a positive square root, a division by a size that is never zero).
-HARMLESS = re.compile(r"<(CPyDef_\w+|mem(set|cpy|move)@plt|CPyInt64_(Divide|Remainder)(@plt)?|CPyFloat_Sqrt(@plt)?)")
+# argument is in range (a positive square root, a division by a size that is never zero). fma: see kernels/fma.py.
+HARMLESS = re.compile(
+    r"<(CPyDef_\w+|mem(set|cpy|move)@plt|fma@plt|CPyInt64_(Divide|Remainder)(@plt)?|CPyFloat_Sqrt(@plt)?)"
+)
 
 
 def machine_code() -> dict[str, str]:
@@ -86,7 +88,7 @@ def machine_code() -> dict[str, str]:
         ["objdump", "-d", "--no-show-raw-insn", library], capture_output=True, text=True, check=True
     ).stdout
     functions = dict(re.findall(r"^[0-9a-f]+ <(CPyDef_\w+)>:\n((?:.+\n)*)", text, re.M))
-    return {name: body for name, body in functions.items() if "top_level" not in name}
+    return {name: body for name, body in functions.items() if not re.search("top_level|_fma___", name)}  # for CPython
 
 
 @pytest.mark.compiled
@@ -100,6 +102,15 @@ def test_no_release_kernel_reaches_the_interpreter() -> None:
         if not HARMLESS.match(target) and not target.startswith(f"<{name}+")
     ]
     assert calls == []
+
+
+@pytest.mark.compiled
+def test_a_product_and_a_sum_are_one_instruction() -> None:
+    body = machine_code()["CPyDef_dense_twelve___twelve_dots"]
+    if "fma" not in BUILD.cpu_flags:
+        pytest.skip("the instruction is that of x86-64 with FMA")
+    assert "vfmadd" in body
+    assert "vmul" not in body
 
 
 @pytest.mark.compiled

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounded_once import fma
 from tolerances import KERNEL_PRODUCT
 
 from rml.build_info import BUILD
@@ -33,7 +34,7 @@ def in_lanes(weights: Floats, x: Floats) -> float:
     """The order that rml/kernels/lanes.py states: 16 partial sums, then those in halves."""
     lanes = [0.0] * 16
     for j, (w, v) in enumerate(zip(weights.tolist(), x.tolist(), strict=True)):
-        lanes[j % 16] += w * v
+        lanes[j % 16] = fma(w, v, lanes[j % 16])
     while len(lanes) > 1:
         half = len(lanes) // 2
         lanes = [low + high for low, high in zip(lanes[:half], lanes[half:], strict=True)]

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from rml.kernels.cache_rows import F32, int8_group, row_bytes
 from rml.kernels.exp import EXP_SCRATCH, exp_into
+from rml.kernels.fma import fma
 from rml.kernels.norms import fill
 
 MAX_QUERIES: Final = 64  # of one kv head, taken together: a key is widened once for all of them
@@ -152,7 +153,7 @@ def scale_row(f: vec[float], x: i64, count: i64, factor: float) -> None:
 def fold_row(f: vec[float], x: i64, y: i64, count: i64, a: float, b: float) -> None:
     """x = a x + b y."""
     for j in range(count):
-        f[x + j] = f[x + j] * a + f[y + j] * b
+        f[x + j] = fma(f[y + j], b, f[x + j] * a)
 
 
 def fold(

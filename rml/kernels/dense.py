@@ -13,6 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i32, i64
 
 from rml.kernels.dense_four import four_dots_f32
+from rml.kernels.fma import fma
 from rml.kernels.half import TWO_112, bits_bf16, bits_f16
 from rml.kernels.lanes import add_up, halve
 from rml.kernels.norms import fill
@@ -33,29 +34,29 @@ def dot_f32(wb: bytes, p: i64, factor: float, f: vec[float], x: i64, count: i64,
         i: i64 = p + b * 64
         j: i64 = x + b * 16
         prefetch(wb, i + ahead)
-        l0 += read_f32_le(wb, i) * factor * f[j]
-        l1 += read_f32_le(wb, i + 4) * factor * f[j + 1]
-        l2 += read_f32_le(wb, i + 8) * factor * f[j + 2]
-        l3 += read_f32_le(wb, i + 12) * factor * f[j + 3]
-        l4 += read_f32_le(wb, i + 16) * factor * f[j + 4]
-        l5 += read_f32_le(wb, i + 20) * factor * f[j + 5]
-        l6 += read_f32_le(wb, i + 24) * factor * f[j + 6]
-        l7 += read_f32_le(wb, i + 28) * factor * f[j + 7]
-        l8 += read_f32_le(wb, i + 32) * factor * f[j + 8]
-        l9 += read_f32_le(wb, i + 36) * factor * f[j + 9]
-        l10 += read_f32_le(wb, i + 40) * factor * f[j + 10]
-        l11 += read_f32_le(wb, i + 44) * factor * f[j + 11]
-        l12 += read_f32_le(wb, i + 48) * factor * f[j + 12]
-        l13 += read_f32_le(wb, i + 52) * factor * f[j + 13]
-        l14 += read_f32_le(wb, i + 56) * factor * f[j + 14]
-        l15 += read_f32_le(wb, i + 60) * factor * f[j + 15]
+        l0 = fma(read_f32_le(wb, i) * factor, f[j], l0)
+        l1 = fma(read_f32_le(wb, i + 4) * factor, f[j + 1], l1)
+        l2 = fma(read_f32_le(wb, i + 8) * factor, f[j + 2], l2)
+        l3 = fma(read_f32_le(wb, i + 12) * factor, f[j + 3], l3)
+        l4 = fma(read_f32_le(wb, i + 16) * factor, f[j + 4], l4)
+        l5 = fma(read_f32_le(wb, i + 20) * factor, f[j + 5], l5)
+        l6 = fma(read_f32_le(wb, i + 24) * factor, f[j + 6], l6)
+        l7 = fma(read_f32_le(wb, i + 28) * factor, f[j + 7], l7)
+        l8 = fma(read_f32_le(wb, i + 32) * factor, f[j + 8], l8)
+        l9 = fma(read_f32_le(wb, i + 36) * factor, f[j + 9], l9)
+        l10 = fma(read_f32_le(wb, i + 40) * factor, f[j + 10], l10)
+        l11 = fma(read_f32_le(wb, i + 44) * factor, f[j + 11], l11)
+        l12 = fma(read_f32_le(wb, i + 48) * factor, f[j + 12], l12)
+        l13 = fma(read_f32_le(wb, i + 52) * factor, f[j + 13], l13)
+        l14 = fma(read_f32_le(wb, i + 56) * factor, f[j + 14], l14)
+        l15 = fma(read_f32_le(wb, i + 60) * factor, f[j + 15], l15)
     f[lane], f[lane + 1], f[lane + 2], f[lane + 3] = l0, l1, l2, l3
     f[lane + 4], f[lane + 5], f[lane + 6], f[lane + 7] = l4, l5, l6, l7
     f[lane + 8], f[lane + 9], f[lane + 10], f[lane + 11] = l8, l9, l10, l11
     f[lane + 12], f[lane + 13], f[lane + 14], f[lane + 15] = l12, l13, l14, l15
     done: i64 = (count >> 4) * 16
     for t in range(count - done):
-        f[lane + t] += read_f32_le(wb, p + (done + t) * 4) * factor * f[x + done + t]
+        f[lane + t] = fma(read_f32_le(wb, p + (done + t) * 4) * factor, f[x + done + t], f[lane + t])
 
 
 def widen_float(

@@ -6,6 +6,7 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from rml.kernels.fma import fma
 from rml.kernels.prefetch import prefetch
 
 
@@ -43,70 +44,70 @@ def four_dots_f32(
         prefetch(wb, j + ahead)
         prefetch(wb, k + ahead)
         prefetch(wb, m + ahead)
-        a0 += read_f32_le(wb, i) * factor * f[n]
-        a1 += read_f32_le(wb, i + 4) * factor * f[n + 1]
-        a2 += read_f32_le(wb, i + 8) * factor * f[n + 2]
-        a3 += read_f32_le(wb, i + 12) * factor * f[n + 3]
-        a4 += read_f32_le(wb, i + 16) * factor * f[n + 4]
-        a5 += read_f32_le(wb, i + 20) * factor * f[n + 5]
-        a6 += read_f32_le(wb, i + 24) * factor * f[n + 6]
-        a7 += read_f32_le(wb, i + 28) * factor * f[n + 7]
-        a8 += read_f32_le(wb, i + 32) * factor * f[n + 8]
-        a9 += read_f32_le(wb, i + 36) * factor * f[n + 9]
-        a10 += read_f32_le(wb, i + 40) * factor * f[n + 10]
-        a11 += read_f32_le(wb, i + 44) * factor * f[n + 11]
-        a12 += read_f32_le(wb, i + 48) * factor * f[n + 12]
-        a13 += read_f32_le(wb, i + 52) * factor * f[n + 13]
-        a14 += read_f32_le(wb, i + 56) * factor * f[n + 14]
-        a15 += read_f32_le(wb, i + 60) * factor * f[n + 15]
-        b0 += read_f32_le(wb, j) * factor * f[n]
-        b1 += read_f32_le(wb, j + 4) * factor * f[n + 1]
-        b2 += read_f32_le(wb, j + 8) * factor * f[n + 2]
-        b3 += read_f32_le(wb, j + 12) * factor * f[n + 3]
-        b4 += read_f32_le(wb, j + 16) * factor * f[n + 4]
-        b5 += read_f32_le(wb, j + 20) * factor * f[n + 5]
-        b6 += read_f32_le(wb, j + 24) * factor * f[n + 6]
-        b7 += read_f32_le(wb, j + 28) * factor * f[n + 7]
-        b8 += read_f32_le(wb, j + 32) * factor * f[n + 8]
-        b9 += read_f32_le(wb, j + 36) * factor * f[n + 9]
-        b10 += read_f32_le(wb, j + 40) * factor * f[n + 10]
-        b11 += read_f32_le(wb, j + 44) * factor * f[n + 11]
-        b12 += read_f32_le(wb, j + 48) * factor * f[n + 12]
-        b13 += read_f32_le(wb, j + 52) * factor * f[n + 13]
-        b14 += read_f32_le(wb, j + 56) * factor * f[n + 14]
-        b15 += read_f32_le(wb, j + 60) * factor * f[n + 15]
-        c0 += read_f32_le(wb, k) * factor * f[n]
-        c1 += read_f32_le(wb, k + 4) * factor * f[n + 1]
-        c2 += read_f32_le(wb, k + 8) * factor * f[n + 2]
-        c3 += read_f32_le(wb, k + 12) * factor * f[n + 3]
-        c4 += read_f32_le(wb, k + 16) * factor * f[n + 4]
-        c5 += read_f32_le(wb, k + 20) * factor * f[n + 5]
-        c6 += read_f32_le(wb, k + 24) * factor * f[n + 6]
-        c7 += read_f32_le(wb, k + 28) * factor * f[n + 7]
-        c8 += read_f32_le(wb, k + 32) * factor * f[n + 8]
-        c9 += read_f32_le(wb, k + 36) * factor * f[n + 9]
-        c10 += read_f32_le(wb, k + 40) * factor * f[n + 10]
-        c11 += read_f32_le(wb, k + 44) * factor * f[n + 11]
-        c12 += read_f32_le(wb, k + 48) * factor * f[n + 12]
-        c13 += read_f32_le(wb, k + 52) * factor * f[n + 13]
-        c14 += read_f32_le(wb, k + 56) * factor * f[n + 14]
-        c15 += read_f32_le(wb, k + 60) * factor * f[n + 15]
-        d0 += read_f32_le(wb, m) * factor * f[n]
-        d1 += read_f32_le(wb, m + 4) * factor * f[n + 1]
-        d2 += read_f32_le(wb, m + 8) * factor * f[n + 2]
-        d3 += read_f32_le(wb, m + 12) * factor * f[n + 3]
-        d4 += read_f32_le(wb, m + 16) * factor * f[n + 4]
-        d5 += read_f32_le(wb, m + 20) * factor * f[n + 5]
-        d6 += read_f32_le(wb, m + 24) * factor * f[n + 6]
-        d7 += read_f32_le(wb, m + 28) * factor * f[n + 7]
-        d8 += read_f32_le(wb, m + 32) * factor * f[n + 8]
-        d9 += read_f32_le(wb, m + 36) * factor * f[n + 9]
-        d10 += read_f32_le(wb, m + 40) * factor * f[n + 10]
-        d11 += read_f32_le(wb, m + 44) * factor * f[n + 11]
-        d12 += read_f32_le(wb, m + 48) * factor * f[n + 12]
-        d13 += read_f32_le(wb, m + 52) * factor * f[n + 13]
-        d14 += read_f32_le(wb, m + 56) * factor * f[n + 14]
-        d15 += read_f32_le(wb, m + 60) * factor * f[n + 15]
+        a0 = fma(read_f32_le(wb, i) * factor, f[n], a0)
+        a1 = fma(read_f32_le(wb, i + 4) * factor, f[n + 1], a1)
+        a2 = fma(read_f32_le(wb, i + 8) * factor, f[n + 2], a2)
+        a3 = fma(read_f32_le(wb, i + 12) * factor, f[n + 3], a3)
+        a4 = fma(read_f32_le(wb, i + 16) * factor, f[n + 4], a4)
+        a5 = fma(read_f32_le(wb, i + 20) * factor, f[n + 5], a5)
+        a6 = fma(read_f32_le(wb, i + 24) * factor, f[n + 6], a6)
+        a7 = fma(read_f32_le(wb, i + 28) * factor, f[n + 7], a7)
+        a8 = fma(read_f32_le(wb, i + 32) * factor, f[n + 8], a8)
+        a9 = fma(read_f32_le(wb, i + 36) * factor, f[n + 9], a9)
+        a10 = fma(read_f32_le(wb, i + 40) * factor, f[n + 10], a10)
+        a11 = fma(read_f32_le(wb, i + 44) * factor, f[n + 11], a11)
+        a12 = fma(read_f32_le(wb, i + 48) * factor, f[n + 12], a12)
+        a13 = fma(read_f32_le(wb, i + 52) * factor, f[n + 13], a13)
+        a14 = fma(read_f32_le(wb, i + 56) * factor, f[n + 14], a14)
+        a15 = fma(read_f32_le(wb, i + 60) * factor, f[n + 15], a15)
+        b0 = fma(read_f32_le(wb, j) * factor, f[n], b0)
+        b1 = fma(read_f32_le(wb, j + 4) * factor, f[n + 1], b1)
+        b2 = fma(read_f32_le(wb, j + 8) * factor, f[n + 2], b2)
+        b3 = fma(read_f32_le(wb, j + 12) * factor, f[n + 3], b3)
+        b4 = fma(read_f32_le(wb, j + 16) * factor, f[n + 4], b4)
+        b5 = fma(read_f32_le(wb, j + 20) * factor, f[n + 5], b5)
+        b6 = fma(read_f32_le(wb, j + 24) * factor, f[n + 6], b6)
+        b7 = fma(read_f32_le(wb, j + 28) * factor, f[n + 7], b7)
+        b8 = fma(read_f32_le(wb, j + 32) * factor, f[n + 8], b8)
+        b9 = fma(read_f32_le(wb, j + 36) * factor, f[n + 9], b9)
+        b10 = fma(read_f32_le(wb, j + 40) * factor, f[n + 10], b10)
+        b11 = fma(read_f32_le(wb, j + 44) * factor, f[n + 11], b11)
+        b12 = fma(read_f32_le(wb, j + 48) * factor, f[n + 12], b12)
+        b13 = fma(read_f32_le(wb, j + 52) * factor, f[n + 13], b13)
+        b14 = fma(read_f32_le(wb, j + 56) * factor, f[n + 14], b14)
+        b15 = fma(read_f32_le(wb, j + 60) * factor, f[n + 15], b15)
+        c0 = fma(read_f32_le(wb, k) * factor, f[n], c0)
+        c1 = fma(read_f32_le(wb, k + 4) * factor, f[n + 1], c1)
+        c2 = fma(read_f32_le(wb, k + 8) * factor, f[n + 2], c2)
+        c3 = fma(read_f32_le(wb, k + 12) * factor, f[n + 3], c3)
+        c4 = fma(read_f32_le(wb, k + 16) * factor, f[n + 4], c4)
+        c5 = fma(read_f32_le(wb, k + 20) * factor, f[n + 5], c5)
+        c6 = fma(read_f32_le(wb, k + 24) * factor, f[n + 6], c6)
+        c7 = fma(read_f32_le(wb, k + 28) * factor, f[n + 7], c7)
+        c8 = fma(read_f32_le(wb, k + 32) * factor, f[n + 8], c8)
+        c9 = fma(read_f32_le(wb, k + 36) * factor, f[n + 9], c9)
+        c10 = fma(read_f32_le(wb, k + 40) * factor, f[n + 10], c10)
+        c11 = fma(read_f32_le(wb, k + 44) * factor, f[n + 11], c11)
+        c12 = fma(read_f32_le(wb, k + 48) * factor, f[n + 12], c12)
+        c13 = fma(read_f32_le(wb, k + 52) * factor, f[n + 13], c13)
+        c14 = fma(read_f32_le(wb, k + 56) * factor, f[n + 14], c14)
+        c15 = fma(read_f32_le(wb, k + 60) * factor, f[n + 15], c15)
+        d0 = fma(read_f32_le(wb, m) * factor, f[n], d0)
+        d1 = fma(read_f32_le(wb, m + 4) * factor, f[n + 1], d1)
+        d2 = fma(read_f32_le(wb, m + 8) * factor, f[n + 2], d2)
+        d3 = fma(read_f32_le(wb, m + 12) * factor, f[n + 3], d3)
+        d4 = fma(read_f32_le(wb, m + 16) * factor, f[n + 4], d4)
+        d5 = fma(read_f32_le(wb, m + 20) * factor, f[n + 5], d5)
+        d6 = fma(read_f32_le(wb, m + 24) * factor, f[n + 6], d6)
+        d7 = fma(read_f32_le(wb, m + 28) * factor, f[n + 7], d7)
+        d8 = fma(read_f32_le(wb, m + 32) * factor, f[n + 8], d8)
+        d9 = fma(read_f32_le(wb, m + 36) * factor, f[n + 9], d9)
+        d10 = fma(read_f32_le(wb, m + 40) * factor, f[n + 10], d10)
+        d11 = fma(read_f32_le(wb, m + 44) * factor, f[n + 11], d11)
+        d12 = fma(read_f32_le(wb, m + 48) * factor, f[n + 12], d12)
+        d13 = fma(read_f32_le(wb, m + 52) * factor, f[n + 13], d13)
+        d14 = fma(read_f32_le(wb, m + 56) * factor, f[n + 14], d14)
+        d15 = fma(read_f32_le(wb, m + 60) * factor, f[n + 15], d15)
     f[lane], f[lane + 1], f[lane + 2], f[lane + 3] = a0, a1, a2, a3
     f[lane + 4], f[lane + 5], f[lane + 6], f[lane + 7] = a4, a5, a6, a7
     f[lane + 8], f[lane + 9], f[lane + 10], f[lane + 11] = a8, a9, a10, a11
@@ -126,4 +127,5 @@ def four_dots_f32(
     done: i64 = (count >> 4) * 16
     for r in range(i64(4)):
         for t in range(count - done):
-            f[lane + r * 16 + t] += read_f32_le(wb, p + r * step + (done + t) * 4) * factor * f[x + done + t]
+            w: float = read_f32_le(wb, p + r * step + (done + t) * 4) * factor
+            f[lane + r * 16 + t] = fma(w, f[x + done + t], f[lane + r * 16 + t])

@@ -2,8 +2,8 @@
 
 exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2: Cody and Waite's reduction with ln 2 in two parts,
 then the Taylor polynomial of degree 13 (its remainder is below 5e-18), in Estrin's order: short chains of operations.
-Only +, -, * and comparisons of doubles and a few integer operations on their bits: no library call, no table, no fused
-multiply-add. Error below 1 ulp.
+Only +, -, *, fused multiply-add and comparisons of doubles and a few integer operations on their bits: no library call,
+no table. Error below 1 ulp.
 
 `f`, `fi` and `fb` are one memory seen three ways (float64, int64, bytes): a float's bits are read through `fb`.
 """
@@ -15,6 +15,8 @@ from typing import Final
 from librt.strings import read_f64_le, read_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64
+
+from rml.kernels.fma import fma
 
 EXP_SCRATCH: Final = 768  # float64 of scratch that every *_into needs: three blocks of the 256 values taken at once
 
@@ -31,25 +33,24 @@ def reduced(f: vec[float], x: i64, count: i64, p: i64, z: i64) -> None:
             v = -708.0
         if v > 710.0:
             v = 710.0
-        rounded: float = v * 1.4426950408889634 + 6755399441055744.0
+        rounded: float = fma(v, 1.4426950408889634, 6755399441055744.0)
         n: float = rounded - 6755399441055744.0
-        most: float = v - n * 6.93147180369123816490e-01
-        rest: float = n * 1.90821492927058770002e-10
-        r: float = most - rest
+        most: float = fma(n, -6.93147180369123816490e-01, v)
+        r: float = fma(n, -1.90821492927058770002e-10, most)
         r2: float = r * r
         r4: float = r2 * r2
-        low: float = (r * 0.16666666666666666 + 0.5) + (r * 0.008333333333333333 + 0.041666666666666664) * r2
-        middle: float = (r * 0.0001984126984126984 + 0.001388888888888889) + (
-            r * 2.7557319223985893e-06 + 2.48015873015873e-05
-        ) * r2
-        high: float = (r * 2.505210838544172e-08 + 2.755731922398589e-07) + (
-            r * 1.6059043836821613e-10 + 2.08767569878681e-09
-        ) * r2
-        q: float = low + (middle + high * r4) * r4
+        low: float = fma(r, 0.16666666666666666, 0.5)
+        low = fma(fma(r, 0.008333333333333333, 0.041666666666666664), r2, low)
+        middle: float = fma(r, 0.0001984126984126984, 0.001388888888888889)
+        middle = fma(fma(r, 2.7557319223985893e-06, 2.48015873015873e-05), r2, middle)
+        high: float = fma(r, 2.505210838544172e-08, 2.755731922398589e-07)
+        high = fma(fma(r, 1.6059043836821613e-10, 2.08767569878681e-09), r2, high)
+        q: float = fma(fma(high, r4, middle), r4, low)
+        lost: float = fma(n, -1.90821492927058770002e-10, most - r)  # by the rounding of r
         if f[x + t] < -708.0:
             rounded = 6755399441054722.0  # n = -1022: the exponent field becomes 0, and so the power
         f[z + t] = rounded
-        f[p + t] = ((q * r2 + ((most - r) - rest)) + r) + 1.0  # with what rounding r has lost
+        f[p + t] = (fma(q, r2, lost) + r) + 1.0
 
 
 def power_bits(fi: vec[i64], fb: bytes, z: i64, count: i64, s: i64) -> None:

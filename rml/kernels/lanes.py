@@ -1,8 +1,8 @@
 """The order in which every dot product of float64 activations adds.
 
-First 16 partial sums, the lanes: lane[t] += w[16b + t] * x[16b + t] for b upwards. Then the lanes in halves: 0..7 and
-8..15, of those eight sums 0..3 and 4..7, and so on. All paths (one token, many tokens, widened rows of quantised
-formats) add like this, so they give the same bits.
+First 16 partial sums, the lanes: lane[t] = fma(w[16b + t], x[16b + t], lane[t]) for b upwards. Then the lanes in
+halves: 0..7 and 8..15, of those eight sums 0..3 and 4..7, and so on. All paths (one token, many tokens, widened rows of
+quantised formats) add like this, so they give the same bits.
 """
 
 from __future__ import annotations

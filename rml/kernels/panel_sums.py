@@ -12,6 +12,7 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
+from rml.kernels.fma import fma
 from rml.kernels.pack import PANEL
 
 
@@ -20,7 +21,7 @@ def add_nibbles(
 ) -> None:  # fmt: skip
     """total += sum * d * scale: Q4_0."""
     for e in range(lanes):
-        f[total + e] += float(i32(h[sums + e])) * read_f32_le(kb, (d + e) * 4) * scale
+        f[total + e] = fma(float(i32(h[sums + e])) * read_f32_le(kb, (d + e) * 4), scale, f[total + e])
 
 
 def add_fives(
@@ -29,7 +30,7 @@ def add_fives(
     """The same of both halves: Q5_0."""
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e])
-        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
+        f[total + e] = fma(float(sum_of) * read_f32_le(kb, (d + e) * 4), scale, f[total + e])
 
 
 def add_bytes(
@@ -38,7 +39,7 @@ def add_bytes(
     """The same of low nibbles and of high ones, which count 16 times, + back: Q8_0."""
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + PANEL + e]) * 16 + back
-        f[total + e] += float(sum_of) * read_f32_le(kb, (d + e) * 4) * scale
+        f[total + e] = fma(float(sum_of) * read_f32_le(kb, (d + e) * 4), scale, f[total + e])
 
 
 def add_nibbles_with_minimum(
@@ -48,7 +49,7 @@ def add_nibbles_with_minimum(
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + back
         least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
+        f[total + e] = fma(fma(float(sum_of), read_f32_le(kb, (d + e) * 4), least), scale, f[total + e])
 
 
 def add_fives_with_minimum(
@@ -58,7 +59,7 @@ def add_fives_with_minimum(
     for e in range(lanes):
         sum_of: i32 = i32(h[sums + e]) + i32(h[sums + 512 + e]) + back
         least: float = x * read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(sum_of) * read_f32_le(kb, (d + e) * 4) + least) * scale
+        f[total + e] = fma(fma(float(sum_of), read_f32_le(kb, (d + e) * 4), least), scale, f[total + e])
 
 
 def add_short(
@@ -146,7 +147,7 @@ def add_part(
 def add_block(k: vec[i32], block: i64, kb: bytes, d: i64, scale: float, f: vec[float], total: i64, lanes: i64) -> None:
     """total += sum * d * scale; the sum becomes 0."""
     for e in range(lanes):
-        f[total + e] += float(k[block + e]) * read_f32_le(kb, (d + e) * 4) * scale
+        f[total + e] = fma(float(k[block + e]) * read_f32_le(kb, (d + e) * 4), scale, f[total + e])
     for e in range(lanes):
         k[block + e] = 0
 
@@ -157,7 +158,7 @@ def add_block_with_minimum(
     """total += (sum * d + the minima's sum * m) * scale; the sums become 0."""
     for e in range(lanes):
         least: float = float(k[block + PANEL + e]) * read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(k[block + e]) * read_f32_le(kb, (d + e) * 4) + least) * scale
+        f[total + e] = fma(fma(float(k[block + e]), read_f32_le(kb, (d + e) * 4), least), scale, f[total + e])
     for e in range(lanes):
         k[block + e] = 0
         k[block + PANEL + e] = 0

@@ -12,6 +12,8 @@ from librt.strings import read_f32_le
 from librt.vecs import vec
 from mypy_extensions import i16, i32, i64
 
+from rml.kernels.fma import fma
+
 
 def both(h: vec[i16], p: i64) -> i32:
     """The sum over both halves."""
@@ -29,10 +31,10 @@ def add_nibbles_four(
     s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
-        f[total + e] += float(i32(h[sums + e])) * by * s0
-        f[total + 128 + e] += float(i32(h[sums + 128 + e])) * by * s1
-        f[total + 256 + e] += float(i32(h[sums + 256 + e])) * by * s2
-        f[total + 384 + e] += float(i32(h[sums + 384 + e])) * by * s3
+        f[total + e] = fma(float(i32(h[sums + e])) * by, s0, f[total + e])
+        f[total + 128 + e] = fma(float(i32(h[sums + 128 + e])) * by, s1, f[total + 128 + e])
+        f[total + 256 + e] = fma(float(i32(h[sums + 256 + e])) * by, s2, f[total + 256 + e])
+        f[total + 384 + e] = fma(float(i32(h[sums + 384 + e])) * by, s3, f[total + 384 + e])
 
 
 def add_nibbles_with_minimum_four(
@@ -55,10 +57,10 @@ def add_nibbles_with_minimum_four(
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
         least: float = read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(i32(h[sums + e]) + m0) * by + float(x0) * least) * s0
-        f[total + 128 + e] += (float(i32(h[sums + 128 + e]) + m1) * by + float(x1) * least) * s1
-        f[total + 256 + e] += (float(i32(h[sums + 256 + e]) + m2) * by + float(x2) * least) * s2
-        f[total + 384 + e] += (float(i32(h[sums + 384 + e]) + m3) * by + float(x3) * least) * s3
+        f[total + e] = fma(fma(float(i32(h[sums + e]) + m0), by, float(x0) * least), s0, f[total + e])
+        f[total + 128 + e] = fma(fma(float(i32(h[sums + 128 + e]) + m1), by, float(x1) * least), s1, f[total + 128 + e])
+        f[total + 256 + e] = fma(fma(float(i32(h[sums + 256 + e]) + m2), by, float(x2) * least), s2, f[total + 256 + e])
+        f[total + 384 + e] = fma(fma(float(i32(h[sums + 384 + e]) + m3), by, float(x3) * least), s3, f[total + 384 + e])
 
 
 def add_fives_four(
@@ -72,10 +74,10 @@ def add_fives_four(
     s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
-        f[total + e] += float(both(h, sums + e)) * by * s0
-        f[total + 128 + e] += float(both(h, sums + 128 + e)) * by * s1
-        f[total + 256 + e] += float(both(h, sums + 256 + e)) * by * s2
-        f[total + 384 + e] += float(both(h, sums + 384 + e)) * by * s3
+        f[total + e] = fma(float(both(h, sums + e)) * by, s0, f[total + e])
+        f[total + 128 + e] = fma(float(both(h, sums + 128 + e)) * by, s1, f[total + 128 + e])
+        f[total + 256 + e] = fma(float(both(h, sums + 256 + e)) * by, s2, f[total + 256 + e])
+        f[total + 384 + e] = fma(float(both(h, sums + 384 + e)) * by, s3, f[total + 384 + e])
 
 
 def add_fives_with_minimum_four(
@@ -98,10 +100,14 @@ def add_fives_with_minimum_four(
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
         least: float = read_f32_le(kb, (d + lanes + e) * 4)
-        f[total + e] += (float(both(h, sums + e) + m0) * by + float(x0) * least) * s0
-        f[total + 128 + e] += (float(both(h, sums + 128 + e) + m1) * by + float(x1) * least) * s1
-        f[total + 256 + e] += (float(both(h, sums + 256 + e) + m2) * by + float(x2) * least) * s2
-        f[total + 384 + e] += (float(both(h, sums + 384 + e) + m3) * by + float(x3) * least) * s3
+        t0: float = fma(float(both(h, sums + e) + m0), by, float(x0) * least)
+        f[total + e] = fma(t0, s0, f[total + e])
+        t1: float = fma(float(both(h, sums + 128 + e) + m1), by, float(x1) * least)
+        f[total + 128 + e] = fma(t1, s1, f[total + 128 + e])
+        t2: float = fma(float(both(h, sums + 256 + e) + m2), by, float(x2) * least)
+        f[total + 256 + e] = fma(t2, s2, f[total + 256 + e])
+        t3: float = fma(float(both(h, sums + 384 + e) + m3), by, float(x3) * least)
+        f[total + 384 + e] = fma(t3, s3, f[total + 384 + e])
 
 
 def add_bytes_four(
@@ -115,10 +121,10 @@ def add_bytes_four(
     s3: float = f[scale + 3] * factor
     for e in range(lanes):
         by: float = read_f32_le(kb, (d + e) * 4)
-        f[total + e] += float(k[sums + e]) * by * s0
-        f[total + 128 + e] += float(k[sums + 128 + e]) * by * s1
-        f[total + 256 + e] += float(k[sums + 256 + e]) * by * s2
-        f[total + 384 + e] += float(k[sums + 384 + e]) * by * s3
+        f[total + e] = fma(float(k[sums + e]) * by, s0, f[total + e])
+        f[total + 128 + e] = fma(float(k[sums + 128 + e]) * by, s1, f[total + 128 + e])
+        f[total + 256 + e] = fma(float(k[sums + 256 + e]) * by, s2, f[total + 256 + e])
+        f[total + 384 + e] = fma(float(k[sums + 384 + e]) * by, s3, f[total + 384 + e])
 
 
 def scale_four(

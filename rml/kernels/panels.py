@@ -10,7 +10,9 @@ output, in this order and in float64 (panel_sums.py, panel_sums_four.py),
     (sum of sc q x * d + sum of minimum x * -dmin) * scale   Q2_K, Q4_K, Q5_K
 
 what stands before a factor being an exact integer: the bits of a product do not depend on how many tokens or rows are
-multiplied at once. Nor on how factors are written down: a power of two that they lack goes with the scale, exactly.
+multiplied at once. The last product of a term is added without being rounded first, and so is `* d` to what it stands
+beside (fma.py). Nor do the bits depend on how factors are written down: a power of two that they lack goes with the
+scale, exactly.
 
 While a part is multiplied, bytes that lie `ahead` of it are asked for, some of them at a time; 0: those of the part
 itself, for a processor that looks ahead by itself.
