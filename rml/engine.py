@@ -67,7 +67,7 @@ class Engine:
             control[word], control[word + 1] = base, stride
         control[op.SHARE] = steps.share
         control[op.NEAREST] = nearest_cache()
-        control[op.AHEAD] = bytes_ahead(nearest_cache())
+        control[op.AHEAD] = bytes_ahead(int(control[op.NEAREST]))
         self.cache: KvCache | None = None
         self._new_generation()
 

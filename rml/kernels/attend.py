@@ -16,6 +16,7 @@ from librt.vecs import vec
 from mypy_extensions import i16, i32, i64, u8
 
 from rml.kernels.attend_block import attend_block
+from rml.kernels.attend_in_place import plan_requests
 from rml.kernels.attend_state import (
     DIM,
     DTYPE,
@@ -30,7 +31,6 @@ from rml.kernels.attend_state import (
     LAYERS,
     LOADED,
     MAX_SEGMENTS,
-    NEAREST,
     PADDED,
     PAGE_SIZE,
     PAGES,
@@ -119,6 +119,7 @@ def attend_tile(
     fi[a + FETCHED] = -1
     fi[a + HEAD] = h
     fi[a + HEADS] = 1
+    plan_requests(fi, a)
     fi[a + QUERIES] = queries
     fi[a + LOADED] = loaded
     fi[a + STATES] = states
@@ -171,6 +172,7 @@ def attend_segments(
             heads = kv_heads - head
         fi[a + HEAD] = head
         fi[a + HEADS] = heads
+        plan_requests(fi, a)
         fi[a + LOADED] = fi[a + FREE] + head * lanes * padded
         fi[a + STATES] = shared + item * size
         for h in range(heads):
@@ -214,14 +216,13 @@ def attend(
     fi[a + WINDOW] = window
     fi[a + DTYPE] = dtype
     f[a + SCALE] = scale
-    fi[a + NEAREST] = nearest
     if n == 1:
         fi[a + GROUP] = lanes_of(group, dtype)
-        complete_frame(fi, a, kv_heads * fi[a + GROUP])
+        complete_frame(fi, a, kv_heads * fi[a + GROUP], nearest)
         attend_segments(rank, ranks, f, fb, fi, fw, ch, cu, cb, ids, a, q, group, shared, start)
         return
     most: i64 = clip((n + ranks - 1) // ranks, 1, tile_tokens(group, padded_dim(dim)))
-    complete_frame(fi, a, most * group)
+    complete_frame(fi, a, most * group, nearest)
     item: i64 = rank  # later tokens cost more: the ranks take turns
     while item < (n + most - 1) // most * kv_heads:
         t: i64 = item // kv_heads * most

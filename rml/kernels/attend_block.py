@@ -14,7 +14,6 @@ from mypy_extensions import i16, i32, i64, u8
 from rml.kernels.attend_in_place import (
     add_in_place,
     keys_in_place,
-    plan_requests,
     score_in_place,
     values_in_place,
 )
@@ -264,6 +263,11 @@ def mask_block(f: vec[float], fi: vec[i64], a: i64, block: i64, first: i64, last
             mask_scores(f, s + ((t - first) * group + g) * 16, (last - first) * group * 16, low, high)
 
 
+def asks(fi: vec[i64], a: i64, count: i64, in_place: i64) -> i64:
+    """1: what follows keys or values has been asked for while they were used, by loops in place or through the ring."""
+    return i64(fi[a + HEADS] == fi[a + KV_HEADS] or (count > 4 and in_place == 0))
+
+
 def attend_block(
     f: vec[float], fb: bytes, fi: vec[i64], fw: vec[i32], ch: vec[i16], cu: vec[u8], cb: bytes, ids: vec[i64],
     a: i64, block: i64, first: i64, last: i64,
@@ -282,7 +286,6 @@ def attend_block(
     size: i64 = state_size(fi[a + QUERIES], padded)
     find_rows(fi, ids, a, FIRST_ROWS, block, begin, end)
     look_ahead(fi, ids, a, block, position + last)
-    plan_requests(fi, a)
     if fi[a + FETCHED] != block:
         touch_block(fi, cb, a, begin, end, 0)
     corrections: i64 = fi[a + SCORES] + heads * 32 * count
@@ -299,10 +302,7 @@ def attend_block(
         maximum: i64 = fi[a + STATES] + h * size + fi[a + QUERIES] * (padded + 8) + first * group
         raise_maximum(f, s, corrections + h * count, count, maximum, fi[a + WORK])
     exp_into(f, fb, fi, fi[a + SCORES], fi[a + SCORES], heads * 33 * count + 7 & -8, fi[a + WORK])  # whole vectors
-    fetches: i64 = 0  # 1: while this block is worked on, its values and the next keys are asked for
-    if heads == fi[a + KV_HEADS] or (count > 4 and values_in_place(fi, a, count) == 0):
-        fetches = 1
-    if fetches == 0:
+    if asks(fi, a, count, keys_in_place(fi, a, count)) == 0:
         touch_block(fi, cb, a, begin, end, 1)
     for h in range(heads):
         s = fi[a + SCORES] + h * 32 * count
@@ -321,5 +321,5 @@ def attend_block(
                 widen_ring(f, fb, fi, fw, ch, cu, cb, a, h, half, low, high, 1)
                 value_half(f, fi, cb, a, h, fi[a + NEXT_ROWS + half], low, high, count, p, values)
     fi[a + FETCHED] = -1
-    if fetches == 1:
+    if asks(fi, a, count, values_in_place(fi, a, count)) == 1:
         fi[a + FETCHED] = block + 32

@@ -60,8 +60,7 @@ SHARE: Final = 32  # bytes of 16 rows per kv head
 TURNED: Final = 34  # the ring with its rows as columns: [padded][16]
 STEP: Final = 33  # what one of the head_dim turns of an inner loop asks for of them, into the nearest cache
 FAR_STEP: Final = 35  # the same into the second cache; one of both is 0, or both: nothing is asked for
-NEAREST: Final = 36  # bytes of the nearest data cache
-ROOMY: Final = 37  # 1: it holds a block's keys and values, and what comes next is asked for into it
+ROOMY: Final = 36  # 1: the nearest cache holds a block's keys and values, and what comes next is asked for into it
 FRAME: Final = 64
 
 
@@ -94,15 +93,15 @@ def tile_tokens(group: i64, padded: i64) -> i64:
     return tokens
 
 
-def complete_frame(fi: vec[i64], a: i64, queries: i64) -> None:
+def complete_frame(fi: vec[i64], a: i64, queries: i64, nearest: i64) -> None:
     """Adds to the frame at a what follows from its first entries, and where the parts of the scratch lie.
 
-    queries: the most of a block, of all its kv heads.
+    queries: the most of a block, of all its kv heads. nearest: bytes of the nearest data cache.
     """
     padded: i64 = fi[a + PADDED]
     fi[a + ROW_BYTES] = row_bytes(fi[a + KV_HEADS], fi[a + DIM], fi[a + DTYPE])
     fi[a + INT8_GROUP] = int8_group(fi[a + DIM])
-    fi[a + ROOMY] = i64(fi[a + ROW_BYTES] * 64 <= fi[a + NEAREST])
+    fi[a + ROOMY] = i64(fi[a + ROW_BYTES] * 64 <= nearest)
     fi[a + SHARE] = fi[a + ROW_BYTES] * 16 // fi[a + KV_HEADS]
     fi[a + PARTIALS] = a + FRAME
     fi[a + WORK] = fi[a + PARTIALS] + 512

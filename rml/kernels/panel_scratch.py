@@ -4,11 +4,10 @@ A lane e is a row of the panel, t a token of those taken at once:
 
     h[hs :]             the planes of a part, of two panels PANEL * 16 apart, or the pairs of Q8_0, of two panels PAIRS
                         apart; at SPREAD the spread activations of up to four tokens; at SUMS the sums of their
-                        products; at PAIRS the pairs of Q6_K; at UNPACKED
-                        what dot_one needs
+                        products; at PAIRS the pairs of Q6_K; at UNPACKED what dot_one needs
     k[ks + e]           integer scales and minima of a part (panel_blocks.part_scales); at BITS the factors of up to two
-                        panels; at FOLDED the sums of a part; at BLOCK + 256 t the sums of a K type's
-                        block, 128 later its minima's
+                        panels; at FOLDED the sums of a part; at BLOCK + 256 t the sums of a K type's block, 128 later
+                        its minima's
     f[fs + 128 t + e]   the totals; those of a second panel TOKENS * PANEL later
 """
 
