@@ -16,10 +16,9 @@ The bits of a product do not depend on the path: one token or many, any row rang
 A new quantised format needs its weights in float64 from a block of the file (short_blocks.py, k_quants.py), the block's
 way into a panel (pack_parts.py), its numbers in kinds.py, and its block in tests/plain_quants.py, written from the
 definition; then a line in rml/formats.py. A format of a width that panel_blocks.py does not know needs planes of its
-own. Integers are summed up per block, exactly; a block adds float(sum) * d * scale to the row's total, in that order,
-in every path. Run
-tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code where it is slow: one hot
-loop a function, and no calls in it.
+own. Integers are summed up per block, exactly; in every path a block makes the row's total fma(float(sum) * d, scale,
+total). Run tests/test_kernels_quants.py, then `nox -s bench -- kernels`, and look at the machine code where it is slow:
+one hot loop a function, and no calls in it.
 """
 
 from __future__ import annotations

@@ -35,16 +35,19 @@ def dot_one(
     t: i64 = (hs + UNPACKED) * 2
     y: i64 = (hs + SPREAD) * 2
     out: i64 = hs + SUMS
+    if width == 4 or width == 8:
+        start: i16 = start_of(middle, k, sums, 1)
+        if width == 4:
+            dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, start, asked)
+        else:
+            dot_bytes(w, p, lanes, hu, t, hu, y, h, out, start, asked)
+        return
     first: i16 = start_of(middle, k, sums, 0)
     second: i16 = start_of(middle, k, sums + 1, 0)
-    if width == 4:
-        dot_nibbles(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
-    elif width == 5:
+    if width == 5:
         dot_fives(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
     elif width == 6:
         dot_sixes(w, p, lanes, hu, t, hu, y, h, out, 0, asked)
-    elif width == 8:
-        dot_bytes(w, p, lanes, hu, t, hu, y, h, out, start_of(middle, k, sums, 1), asked)
     elif width == 3:
         dot_threes(w, p, lanes, hu, t, hu, y, h, out, first, second, asked)
     else:
